@@ -1,0 +1,55 @@
+package vswitch
+
+import "fmt"
+
+// A Direction is a way through a port, seen from the switch.
+type Direction uint8
+
+// The directions.
+const (
+	In   Direction = 1 << iota // frames that come in by the port
+	Out                        // frames that leave by the port
+	Both = In | Out
+)
+
+var directionNames = []string{"none", "in", "out", "both"}
+
+func (d Direction) String() string                { return enumName(directionNames, d) }
+func (d Direction) MarshalText() ([]byte, error)  { return []byte(d.String()), nil }
+func (d *Direction) UnmarshalText(b []byte) error { return enumParse(directionNames, b, d) }
+
+// A HoldCode names a kind of reason, for programs and metrics.
+type HoldCode string
+
+// The kinds of reasons. A new policy adds its own here.
+const (
+	HoldRole        HoldCode = "role"        // neither an uplink nor a guest's tap
+	HoldDown        HoldCode = "down"        // port or bridge down, or no carrier
+	HoldSTP         HoldCode = "stp"         // spanning tree does not let it forward
+	HoldSettings    HoldCode = "settings"    // a bridge port flag that the fast path does not honour
+	HoldVLAN        HoldCode = "vlan"        // VLAN-aware bridge
+	HoldForeign     HoldCode = "foreign"     // somebody else's program is on the device
+	HoldUnsupported HoldCode = "unsupported" // driver or kernel can't do it
+	HoldFailed      HoldCode = "failed"      // putting the port into the datapath failed
+	HoldUnavailable HoldCode = "capacity"    // the datapath's port table is full
+)
+
+// A HoldReason says why a port stays on the slow path in a direction, and what
+// a person can do.
+type HoldReason struct {
+	Code      HoldCode  `json:"code"`
+	Direction Direction `json:"direction"`
+	Text      string    `json:"text"`
+}
+
+// Hold makes a reason for both directions.
+func Hold(code HoldCode, format string, args ...any) HoldReason {
+	return HoldReason{Code: code, Direction: Both, Text: fmt.Sprintf(format, args...)}
+}
+
+// A HeldError is how a Datapath refuses a port for a reason that a person can
+// act on. The port is then held back for that reason; any other error holds it
+// back as HoldFailed.
+type HeldError struct{ Reason HoldReason }
+
+func (e *HeldError) Error() string { return e.Reason.Text }

@@ -1,0 +1,154 @@
+package vswitch
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An Observation is all that the plan is made from.
+type Observation struct {
+	Bridges map[int]Bridge // by ifindex
+	Ports   map[int]Port   // by ifindex
+	// Holds are reasons found elsewhere (foreign programs, policies), by the
+	// ifindex of a port, or of a bridge for all its ports.
+	Holds map[int][]HoldReason
+	// Attached are the ports whose hooks the datapath has now. An uplink is not
+	// detached when its last guest leaves, because some drivers take their link
+	// down for a moment at each attach.
+	Attached map[int]bool
+}
+
+// A PortConfig is what the datapath holds for one port. Two equal values mean
+// that there is nothing to do.
+type PortConfig struct {
+	Ifindex int
+	Bridge  int
+	Role    Role
+	// Attach says whether the port's ingress hook is wanted. Without it frames
+	// from the port never meet the datapath.
+	Attach bool
+	// In and Out say whether frames may come in and leave by the fast path.
+	In, Out bool
+	// MaxFrame is the longest frame that may leave by the port, in bytes from
+	// the destination address on, without a VLAN tag.
+	MaxFrame int
+}
+
+// A PlannedPort is a port of the switch with what is wanted for it, and why not
+// more.
+type PlannedPort struct {
+	Port
+	Config PortConfig
+	Held   []HoldReason
+}
+
+// A Plan says what the datapath should hold for each port, by ifindex.
+type Plan struct {
+	Bridges map[int]Bridge
+	Ports   map[int]PlannedPort
+}
+
+const ethernetHeader = 14 // bytes
+
+// NewPlan decides what the datapath should hold. It is a pure function of what
+// was observed: the same observation always gives the same plan, however it
+// came about. Bridges without a guest port are none of the switch's business.
+func NewPlan(o *Observation) Plan {
+	plan := Plan{Bridges: map[int]Bridge{}, Ports: map[int]PlannedPort{}}
+	for _, p := range o.Ports {
+		if br, ok := o.Bridges[p.Bridge]; ok && (p.Role == RoleGuest || o.Attached[p.Ifindex]) {
+			plan.Bridges[br.Ifindex] = br
+		}
+	}
+	for _, p := range o.Ports {
+		br, ok := plan.Bridges[p.Bridge]
+		if !ok {
+			continue
+		}
+		held := portHolds(br, p)
+		held = append(held, o.Holds[br.Ifindex]...)
+		held = append(held, o.Holds[p.Ifindex]...)
+		plan.Ports[p.Ifindex] = planPort(p, held)
+	}
+	return plan
+}
+
+// planPort gives the wanted configuration of a port that is held for the given
+// reasons.
+func planPort(p Port, held []HoldReason) PlannedPort {
+	var closed Direction
+	attach := p.Role != RoleOther
+	for _, h := range held {
+		closed |= h.Direction
+		switch h.Code {
+		case HoldForeign, HoldUnsupported, HoldFailed, HoldUnavailable:
+			attach = attach && h.Direction&In == 0
+		}
+	}
+	return PlannedPort{
+		Port: p,
+		Held: held,
+		Config: PortConfig{
+			Ifindex:  p.Ifindex,
+			Bridge:   p.Bridge,
+			Role:     p.Role,
+			Attach:   attach,
+			In:       attach && closed&In == 0,
+			Out:      closed&Out == 0,
+			MaxFrame: p.MTU + ethernetHeader,
+		},
+	}
+}
+
+// portHolds gives the reasons that lie in the port and its bridge themselves.
+func portHolds(br Bridge, p Port) (held []HoldReason) {
+	hold := func(code HoldCode, format string, args ...any) {
+		held = append(held, Hold(code, format, args...))
+	}
+	if p.Role == RoleOther {
+		hold(HoldRole, "a %s is neither a NIC nor a tap; name it under uplinks in the configuration if it is one", p.Kind)
+	}
+	if !br.Up {
+		hold(HoldDown, "bridge %s is down", br.Name)
+	}
+	if !p.Up {
+		hold(HoldDown, "the port is down or has no carrier")
+	}
+	if p.STP != STPForwarding {
+		hold(HoldSTP, "spanning tree has the port %s", p.STP)
+	}
+	if br.VLANFiltering {
+		hold(HoldVLAN, "bridge %s is VLAN-aware, which the fast path does not do yet", br.Name)
+	}
+	if len(p.Settings) > 0 {
+		hold(HoldSettings, "bridge port flags that the fast path does not honour: %s", strings.Join(p.Settings, ", "))
+	}
+	return held
+}
+
+// refuse gives the planned port as it is once the datapath has refused it.
+func (p PlannedPort) refuse(err error) PlannedPort {
+	reason := Hold(HoldFailed, "%v; tried again at the next change", err)
+	if h, ok := asHeld(err); ok {
+		reason = h.Reason
+	}
+	return planPort(p.Port, append(p.Held[:len(p.Held):len(p.Held)], reason))
+}
+
+// State gives the port's state in a word: fast, held, or the one direction that
+// is fast.
+func (p PlannedPort) State() string {
+	switch {
+	case p.Config.In && p.Config.Out:
+		return "fast"
+	case p.Config.In:
+		return "fast in"
+	case p.Config.Out:
+		return "fast out"
+	}
+	return "held"
+}
+
+func (p PlannedPort) String() string {
+	return fmt.Sprintf("%s (ifindex %d): %s", p.Name, p.Ifindex, p.State())
+}

@@ -1,0 +1,64 @@
+package vswitch
+
+import "time"
+
+// A Role says which side of the switch a port is on.
+type Role uint8
+
+// The roles.
+const (
+	RoleOther  Role = iota // neither: stays on the slow path
+	RoleUplink             // NIC, bond, or VLAN device over one
+	RoleGuest              // tap of a virtual machine
+)
+
+var roleNames = []string{"other", "uplink", "guest"}
+
+func (r Role) String() string                { return enumName(roleNames, r) }
+func (r Role) MarshalText() ([]byte, error)  { return []byte(r.String()), nil }
+func (r *Role) UnmarshalText(b []byte) error { return enumParse(roleNames, b, r) }
+
+// An STPState is a port's spanning tree state, numbered as the kernel's
+// BR_STATE_ constants. A bridge without STP keeps its ports at STPForwarding.
+type STPState uint8
+
+// The states.
+const (
+	STPDisabled STPState = iota
+	STPListening
+	STPLearning
+	STPForwarding
+	STPBlocking
+)
+
+var stpNames = []string{"disabled", "listening", "learning", "forwarding", "blocking"}
+
+func (s STPState) String() string                { return enumName(stpNames, s) }
+func (s STPState) MarshalText() ([]byte, error)  { return []byte(s.String()), nil }
+func (s *STPState) UnmarshalText(b []byte) error { return enumParse(stpNames, b, s) }
+
+// A Port is a device enslaved to a bridge, as observed.
+type Port struct {
+	Ifindex int
+	Name    string // for people; names come back with other devices, so never a key
+	Bridge  int    // ifindex of the bridge
+	Role    Role
+	Kind    string // the kernel's link kind ("tun", "veth", …); "device" for hardware
+	MAC     MAC
+	MTU     int  // bytes, without the Ethernet header
+	Up      bool // administratively up and with carrier
+	STP     STPState
+	// Settings lists the bridge port flags that are not at the kernel's default,
+	// as name=value, and flags that this version does not know.
+	Settings []string
+}
+
+// A Bridge is a Linux bridge device, as observed.
+type Bridge struct {
+	Ifindex       int
+	Name          string
+	MAC           MAC
+	Up            bool
+	VLANFiltering bool
+	Ageing        time.Duration // how long a silent learned address is kept
+}
