@@ -1,0 +1,73 @@
+# Tapswitch: build, check, show. `make help` lists the targets.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS   += --no-builtin-rules
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+PREFIX  ?= /usr/local
+DESTDIR ?=
+# Where units, completions and pages go; packages set PREFIX=/usr.
+SBINDIR ?= $(PREFIX)/sbin
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+SHARE   ?= $(PREFIX)/share
+CONFDIR ?= /etc/tapswitch
+
+# Static programs, which run on a host or in a guest whatever its libc.
+export CGO_ENABLED := 0
+GO_BUILD := go build -buildvcs=false -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-16s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: deps
+deps: ## Install what Debian 12 lacks (nothing to do: done in a second)
+	@.ci/deps
+
+.PHONY: build
+build: ## Build the programs into bin/, static; needs no clang
+	$(GO_BUILD) -o bin/ ./cmd/...
+
+.PHONY: generate
+generate: deps ## Compile the BPF programs and write their Go bindings
+	go generate ./...
+
+.PHONY: check-generate
+check-generate: deps ## Fail if the generated files in the tree are out of date
+	.ci/check-generate
+
+.PHONY: lint
+lint: deps ## Check style, import directions and common mistakes
+	.ci/lint
+
+.PHONY: fmt
+fmt: deps ## Lay out Go and C as lint wants them
+	gofmt -l -w $$(git ls-files --cached --others --exclude-standard -- '*.go')
+	git ls-files -z --cached --others --exclude-standard -- '*.c' '*.h' | xargs -0r clang-format -i
+
+.PHONY: test
+test: deps build ## Run all tests; as root, they make their own namespaces
+	go test -timeout 10m $(TESTFLAGS) ./...
+
+.PHONY: demo
+demo: deps build ## Build a host, a wire and guests, and show the fast path beside the bridge
+	bin/tapswitch lab
+
+.PHONY: bench
+bench: deps build ## Measure the cost of a frame, six ways
+	bin/tapswitch bench uplink
+
+.PHONY: install
+install: build ## Install programs, unit, man pages and completions under DESTDIR and PREFIX
+	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)$(CONFDIR) $(DESTDIR)$(SHARE)/man/man8
+	install -m 0755 bin/* $(DESTDIR)$(SBINDIR)
+	sed 's|@SBINDIR@|$(SBINDIR)|' packaging/tapswitchd.service > $(DESTDIR)$(UNITDIR)/tapswitchd.service
+	@# A configuration that is there is the operator's; the reference is all comments.
+	[ -e $(DESTDIR)$(CONFDIR)/tapswitch.toml ] || install -m 0644 cmd/tapswitchd/config/tapswitch.toml $(DESTDIR)$(CONFDIR)
+	bin/tapswitch gen-docs --man $(DESTDIR)$(SHARE)/man/man8 --completions $(DESTDIR)$(SHARE)
+
+.PHONY: clean
+clean: ## Remove what build made
+	rm -rf bin
