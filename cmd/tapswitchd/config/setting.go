@@ -1,0 +1,153 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/BurntSushi/toml"
+	"golang.org/x/sys/unix"
+
+	"github.com/tapswitch/tapswitch/cmd/suggest"
+)
+
+// A setting decodes the value of one key into the configuration.
+type setting struct {
+	key    toml.Key
+	config *Config
+}
+
+var _ toml.Unmarshaler = (*setting)(nil)
+
+// keys are all that a configuration may hold, in the reference file's order.
+var keys = []string{"uplinks", "socket", "metrics", "log", "lease"}
+
+// UnmarshalTOML takes the key's value as the parser has read it.
+func (s *setting) UnmarshalTOML(value any) (err error) {
+	c := s.config
+	switch key := s.key.String(); key {
+	case "uplinks":
+		c.Uplinks, err = uplinks(value)
+	case "socket":
+		c.Socket, err = socket(value)
+	case "metrics":
+		c.Metrics, err = metrics(value)
+	case "log":
+		c.Log, err = level(value)
+	case "lease":
+		c.Lease, err = lease(value)
+	default:
+		return fmt.Errorf("unknown key %q: %s", key, suggest.Hint(key, keys))
+	}
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", s.key, err)
+	}
+	return nil
+}
+
+func uplinks(value any) ([]string, error) {
+	const want = `want a list of device names, like ["nic0"]`
+	list, ok := value.([]any)
+	if !ok {
+		return nil, fmt.Errorf("%s, have %s", want, kind(value))
+	}
+	var names []string
+	for _, v := range list {
+		name, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("%s, have %s in it", want, kind(v))
+		}
+		if name == "" || len(name) >= unix.IFNAMSIZ || strings.ContainsAny(name, "/ \t\n:") {
+			return nil, fmt.Errorf("%q can't be a device's name: it has 1 to %d bytes, none of them a space, slash or colon", name, unix.IFNAMSIZ-1)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+func socket(value any) (string, error) {
+	const want = `want a path from the root on, like "/run/tapswitch/tapswitchd.sock"`
+	path, ok := value.(string)
+	if !ok {
+		return "", fmt.Errorf("%s, have %s", want, kind(value))
+	}
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s, have %q", want, path)
+	}
+	return path, nil
+}
+
+func metrics(value any) (string, error) {
+	const want = `want an address to listen on, like "127.0.0.1:9752", or "" for none`
+	addr, ok := value.(string)
+	if !ok {
+		return "", fmt.Errorf("%s, have %s", want, kind(value))
+	}
+	if addr == "" {
+		return "", nil
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", fmt.Errorf("%s, have %q", want, addr)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("%s, have %q: the port is a number from 1 to 65535", want, addr)
+	}
+	return addr, nil
+}
+
+func level(value any) (slog.Level, error) {
+	levels := []string{"debug", "info", "warn", "error"}
+	name, ok := value.(string)
+	if !ok {
+		return 0, fmt.Errorf("want one of %s in quotes, have %s", strings.Join(levels, ", "), kind(value))
+	}
+	for i, l := range levels {
+		if name == l {
+			return slog.LevelDebug + slog.Level(i)*(slog.LevelInfo-slog.LevelDebug), nil
+		}
+	}
+	return 0, fmt.Errorf("unknown level %q: %s", name, suggest.Hint(name, levels))
+}
+
+func lease(value any) (time.Duration, error) {
+	const want = `want a duration with its unit in quotes, like "2s"`
+	text, ok := value.(string)
+	if !ok {
+		return 0, fmt.Errorf("%s, have %s", want, kind(value))
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s, have %q", want, text)
+	}
+	if d < MinLease || d > MaxLease {
+		return 0, errors.New("want " + MinLease.String() + " to " + MaxLease.String() + ", have " + d.String())
+	}
+	return d, nil
+}
+
+// kind names the type of a value as TOML does.
+func kind(value any) string {
+	switch v := value.(type) {
+	case string:
+		return "a string"
+	case int64:
+		return fmt.Sprintf("the number %d", v)
+	case float64:
+		return fmt.Sprintf("the number %g", v)
+	case bool:
+		return strconv.FormatBool(v)
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "a table"
+	case time.Time:
+		return "a date"
+	}
+	return fmt.Sprintf("a %T", value)
+}
