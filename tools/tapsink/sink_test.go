@@ -17,16 +17,6 @@ func TestMain(m *testing.M) {
 	lab.Main(m)
 }
 
-// quiet keeps the stack from sending frames of its own out of new devices.
-func quiet(t *testing.T) {
-	t.Helper()
-	for _, which := range []string{"all", "default"} {
-		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+which+"/disable_ipv6", []byte("1"), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 // transmit sends n frames of the given size out of a tap, as the stack would.
 func transmit(t *testing.T, tap Tap, n, size int) {
 	t.Helper()
@@ -46,7 +36,6 @@ func transmit(t *testing.T, tap Tap, n, size int) {
 }
 
 func TestCountsExact(t *testing.T) {
-	quiet(t)
 	const taps = 7
 	s, err := Open(Options{Taps: taps, Name: func(i int) string { return fmt.Sprintf("guest%d", i) }, QueueLen: 4000, CPU: 1})
 	if err != nil {
@@ -151,7 +140,6 @@ func TestClosePromptly(t *testing.T) {
 }
 
 func TestDrainDoesNotAllocate(t *testing.T) {
-	quiet(t)
 	tap, fd, err := openTap("", 1000)
 	if err != nil {
 		t.Fatal(err)

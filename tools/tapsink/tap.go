@@ -32,6 +32,9 @@ func openTap(name string, queueLen int) (t Tap, fd int, err error) {
 		err = netlink.LinkSetTxQLen(link, queueLen)
 	}
 	if err == nil {
+		err = silence(dev.Name())
+	}
+	if err == nil {
 		err = netlink.LinkSetUp(link)
 	}
 	if err != nil {
@@ -39,6 +42,16 @@ func openTap(name string, queueLen int) (t Tap, fd int, err error) {
 		return Tap{}, 0, fmt.Errorf("setting up tap %s: %w", dev.Name(), err)
 	}
 	return Tap{Name: dev.Name(), Ifindex: link.Attrs().Index}, fd, nil
+}
+
+// silence keeps the host from announcing itself by IPv6 on the tap, as frames that
+// nobody sent would be counted.
+func silence(name string) error {
+	err := os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/disable_ipv6", []byte("1"), 0)
+	if errors.Is(err, os.ErrNotExist) { // a kernel without IPv6
+		return nil
+	}
+	return err
 }
 
 // takeDescriptor takes the tap away from the Go runtime, which has it in its
