@@ -31,7 +31,7 @@ const (
 	HoldForeign     HoldCode = "foreign"     // somebody else's program is on the device
 	HoldUnsupported HoldCode = "unsupported" // driver or kernel can't do it
 	HoldFailed      HoldCode = "failed"      // putting the port into the datapath failed
-	HoldUnavailable HoldCode = "capacity"    // the datapath's port table is full
+	HoldCapacity    HoldCode = "capacity"    // the datapath's port table is full
 )
 
 // A HoldReason says why a port stays on the slow path in a direction, and what

@@ -81,7 +81,7 @@ func planPort(p Port, held []HoldReason) PlannedPort {
 	for _, h := range held {
 		closed |= h.Direction
 		switch h.Code {
-		case HoldForeign, HoldUnsupported, HoldFailed, HoldUnavailable:
+		case HoldForeign, HoldUnsupported, HoldFailed, HoldCapacity:
 			attach = attach && h.Direction&In == 0
 		}
 	}

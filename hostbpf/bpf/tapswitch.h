@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef TAPSWITCH_H
+#define TAPSWITCH_H
+
+/*
+ * Layouts and numbers that the datapath shares with the daemon. bpf2go makes
+ * the Go types from these, so each is written once. They outlive both in pinned
+ * maps: a change of a layout needs a new pin directory (layoutVersion in pin.go).
+ */
+
+#include <linux/types.h>
+
+/* Numbers are stable and never used again for something else; vswitch/verdict.go
+ * says what each means. */
+enum verdict {
+	VERDICT_REDIRECTED = 0,
+	VERDICT_PASS_EXPIRED = 1,
+	VERDICT_PASS_NO_PORT = 2,
+	VERDICT_PASS_HELD = 3,
+	VERDICT_PASS_SHORT = 4,
+	VERDICT_PASS_MULTI_BUFFER = 5,
+	VERDICT_PASS_GROUP = 6,
+	VERDICT_PASS_TAGGED = 7,
+	VERDICT_PASS_LEARN = 8,
+	VERDICT_PASS_UNKNOWN = 9,
+	VERDICT_PASS_HOST = 10,
+	VERDICT_PASS_SAME_PORT = 11,
+	VERDICT_PASS_TOO_LONG = 12,
+	VERDICT_PASS_EGRESS_HELD = 13,
+	VERDICT_PASS_NO_DEVICE = 14,
+	VERDICT_SLOTS = 32, /* room for later verdicts without a new layout */
+};
+
+/* Frames by verdict, one of these per port and CPU. */
+struct verdict_counts {
+	__u64 frames[VERDICT_SLOTS];
+};
+
+/* What the whole datapath obeys. One cache line. */
+struct switch_control {
+	__u64 deadline;     /* jiffies after which every frame passes */
+	__u64 seed[2];      /* odd multipliers of the FDB's two hashes, secret from guests */
+	__u64 renewed;      /* jiffies at the last renewal */
+	__u32 lease;        /* jiffies from a renewal to the deadline */
+	__u32 seen_every;   /* jiffies between two notes of one source address */
+	__u32 tx_ports_id;  /* map id of tx_ports, to tell our redirects from others' */
+	__u32 netns;        /* inode of the network namespace that the ports are in */
+	__u64 unused[2];
+};
+
+enum port_flags {
+	PORT_IN = 1,  /* frames may come in by the fast path */
+	PORT_OUT = 2, /* frames may leave by the fast path */
+};
+
+enum table_sizes {
+	PORT_SLOTS = 1024, /* slot 0 stands for no port */
+	PORT_INDEX_SIZE = 16384,
+	PORT_INDEX_PROBES = 4,
+	FDB_BUCKET_BITS = 15,
+	FDB_BUCKETS = 1 << FDB_BUCKET_BITS,
+	FDB_WAYS = 4, /* of 16 bytes: a bucket is one cache line */
+	FDB_HOST = 0xffff, /* in place of a slot: the host's own stack */
+	LOSS_KINDS = 8192,
+};
+
+/* One port, by slot. ifindex and bridge of a slot in use never change; flags
+ * and max_frame change by single stores. */
+struct port {
+	__u32 ifindex;
+	__u32 bridge_ifindex;
+	__u32 bridge;    /* dense number of the bridge, upper half of fdb_entry.dest */
+	enum port_flags flags;
+	__u32 max_frame; /* bytes from the destination address on */
+	__u32 role;      /* vswitch.Role, for the daemon that adopts the port */
+	__u64 unused;
+};
+
+/*
+ * One forwarding entry. Only the daemon writes key and dest, each by one store:
+ * dest before key when it adds an entry, key alone when it removes one, and a
+ * removed entry is used again only when no program can still be looking at it.
+ * So a reader that has found key in an entry whose dest names its bridge has
+ * found a true entry.
+ */
+struct fdb_entry {
+	__u64 key;  /* MAC in the order of its bytes in memory, then the VLAN; 0: free */
+	__u32 dest; /* bridge << 16 | port's slot or FDB_HOST */
+	__u32 seen; /* low half of jiffies when last seen as a source, 0: never */
+};
+
+struct fdb_bucket {
+	struct fdb_entry way[FDB_WAYS];
+};
+
+/* A frame that was lost after its verdict. */
+struct loss_key {
+	__u32 ifindex; /* the port it should have left by */
+	__s32 err;     /* negative errno; 0: the device took fewer frames than it was given */
+};
+
+/* What the devmap handed to a port, one of these per port and CPU. */
+struct flush_counts {
+	__u64 flushes;
+	__u64 frames; /* taken by the device */
+	__u64 lost;
+};
+
+_Static_assert(sizeof(struct switch_control) == 64, "control is one cache line");
+_Static_assert(sizeof(struct port) == 32, "two ports in a cache line");
+_Static_assert(sizeof(struct fdb_bucket) == 64, "a bucket is one cache line");
+
+#endif

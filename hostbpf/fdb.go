@@ -1,0 +1,152 @@
+package hostbpf
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"sync/atomic"
+
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+const (
+	fdbWays    = int(hooksTableSizesFDB_WAYS)
+	fdbBuckets = int(hooksTableSizesFDB_BUCKETS)
+	fdbHost    = uint32(hooksTableSizesFDB_HOST)
+
+	// FDBCapacity is how many forwarding entries the datapath takes: half of the
+	// places, at which both buckets of a new address are practically never full.
+	FDBCapacity = fdbWays * fdbBuckets / 2
+)
+
+// An fdbTable writes the datapath's forwarding table, which bpf/fdb.h reads.
+// See struct fdb_entry for the order in which an entry's fields are stored.
+type fdbTable struct {
+	buckets []hooksFdbBucket
+	seed    [2]uint64
+	graves  *graveyard
+	// index tells where each entry lies: bucket * ways + way.
+	index map[fdbIndexKey]int32
+	// used counts the places of a bucket that are not free, graves included.
+	used []uint8
+}
+
+// An fdbIndexKey is what an entry's key and the upper half of its dest say.
+type fdbIndexKey struct {
+	key    uint64
+	bridge uint16
+}
+
+// newSeeds draws the multipliers of the table's two hashes.
+func newSeeds() (seed [2]uint64) {
+	var b [16]byte
+	rand.Read(b[:])
+	for i := range seed {
+		seed[i] = binary.NativeEndian.Uint64(b[8*i:]) | 1
+	}
+	return seed
+}
+
+// newFDBTable takes over the table in buckets. No program may be looking at it
+// in a state from before the last grace period.
+func newFDBTable(buckets []hooksFdbBucket, seed [2]uint64, graves *graveyard) *fdbTable {
+	t := &fdbTable{
+		buckets: buckets, seed: seed, graves: graves,
+		index: map[fdbIndexKey]int32{}, used: make([]uint8, len(buckets)),
+	}
+	for b := range buckets {
+		for w := range fdbWays {
+			e := &buckets[b].Way[w]
+			if e.Key == 0 {
+				// Empty, or its writer ended in the midst of adding or removing it.
+				atomic.StoreUint32(&e.Dest, 0)
+				continue
+			}
+			t.index[fdbIndexKey{e.Key, uint16(e.Dest >> 16)}] = int32(b*fdbWays + w)
+			t.used[b]++
+		}
+	}
+	return t
+}
+
+// fdbKey is fdb_key() of bpf/fdb.h.
+func fdbKey(mac vswitch.MAC, vlan vswitch.VLAN) uint64 {
+	return uint64(binary.NativeEndian.Uint32(mac[:])) |
+		uint64(binary.NativeEndian.Uint16(mac[4:]))<<32 | uint64(vlan)<<48
+}
+
+// splitKey is the inverse of fdbKey.
+func splitKey(key uint64) (mac vswitch.MAC, vlan vswitch.VLAN) {
+	binary.NativeEndian.PutUint32(mac[:], uint32(key))
+	binary.NativeEndian.PutUint16(mac[4:], uint16(key>>32))
+	return mac, vswitch.VLAN(key >> 48)
+}
+
+// bucket is the choice'th bucket of an entry, as fdb_find() has it.
+func (t *fdbTable) bucket(k fdbIndexKey, choice int) int {
+	mixed := k.key + uint64(k.bridge)*0x9e3779b97f4a7c15
+	return int(mixed * t.seed[choice] >> (64 - int(hooksTableSizesFDB_BUCKET_BITS)))
+}
+
+func (t *fdbTable) entry(place int32) *hooksFdbEntry {
+	return &t.buckets[int(place)/fdbWays].Way[int(place)%fdbWays]
+}
+
+// set adds an entry or changes where it leads.
+func (t *fdbTable) set(k fdbIndexKey, slot uint32) error {
+	dest := uint32(k.bridge)<<16 | slot
+	if place, ok := t.index[k]; ok {
+		atomic.StoreUint32(&t.entry(place).Dest, dest)
+		return nil
+	}
+	if len(t.index) >= FDBCapacity {
+		return fmt.Errorf("adding an entry beyond %d: %w", FDBCapacity, vswitch.ErrFull)
+	}
+	// The first bucket, which look-ups try first, unless it fills up.
+	b, second := t.bucket(k, 0), t.bucket(k, 1)
+	if t.used[b] >= 2 && t.used[second] < t.used[b] {
+		b = second
+	}
+	for w := range fdbWays {
+		place := int32(b*fdbWays + w)
+		e := t.entry(place)
+		if e.Key != 0 || e.Dest != 0 {
+			continue
+		}
+		atomic.StoreUint32(&e.Seen, 0)
+		atomic.StoreUint32(&e.Dest, dest)
+		atomic.StoreUint64(&e.Key, k.key)
+		t.index[k] = place
+		t.used[b]++
+		return nil
+	}
+	return fmt.Errorf("adding an entry to full buckets: %w", vswitch.ErrFull)
+}
+
+// remove takes an entry out. Its place is used again after a grace period,
+// which the dest left behind stands for.
+func (t *fdbTable) remove(k fdbIndexKey) {
+	place, ok := t.index[k]
+	if !ok {
+		return
+	}
+	delete(t.index, k)
+	e := t.entry(place)
+	atomic.StoreUint64(&e.Key, 0)
+	t.graves.bury(func() {
+		atomic.StoreUint32(&e.Dest, 0)
+		t.used[int(place)/fdbWays]--
+	})
+}
+
+// all gives the entries with the slots they lead to.
+func (t *fdbTable) all() iter.Seq2[fdbIndexKey, *hooksFdbEntry] {
+	return func(yield func(fdbIndexKey, *hooksFdbEntry) bool) {
+		for k, place := range t.index {
+			if !yield(k, t.entry(place)) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package hostbpf
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/tapswitch/tapswitch/testvm/lab"
+	"github.com/tapswitch/tapswitch/vswitch"
+	"github.com/vishvananda/netlink"
+)
+
+func TestMain(m *testing.M) { lab.Main(m) }
+
+// xdpContext is struct xdp_md.
+type xdpContext struct {
+	Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32
+}
+
+// open opens a datapath of the test's own.
+func open(t *testing.T, dir string) *Datapath {
+	t.Helper()
+	d, err := Open(Options{PinDir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func openFresh(t *testing.T) *Datapath {
+	t.Helper()
+	d := open(t, filepath.Join("/sys/fs/bpf", t.Name()))
+	t.Cleanup(func() {
+		if err := d.Close(false); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// device makes a link that the test removes again, and gives its ifindex.
+func device(t *testing.T, l netlink.Link) int {
+	t.Helper()
+	if err := netlink.LinkAdd(l); err != nil {
+		t.Fatal(err)
+	}
+	made, err := netlink.LinkByName(l.Attrs().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { netlink.LinkDel(made) })
+	if err := netlink.LinkSetUp(made); err != nil {
+		t.Fatal(err)
+	}
+	return made.Attrs().Index
+}
+
+func veth(t *testing.T, name string) int {
+	t.Helper()
+	return device(t, &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "peer"})
+}
+
+func tap(t *testing.T, name string) int {
+	t.Helper()
+	return device(t, &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP})
+}
+
+func mac(t *testing.T, s string) vswitch.MAC {
+	t.Helper()
+	m, err := vswitch.ParseMAC(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// frame builds a frame of length bytes with the given type.
+func frame(dst, src vswitch.MAC, etherType uint16, length int) []byte {
+	b := append(append(append([]byte{}, dst[:]...), src[:]...), byte(etherType>>8), byte(etherType))
+	return append(b, make([]byte, max(0, length-len(b)))...)
+}
+
+const bridgeIfindex = 1 << 20 // no such device: the datapath only compares it
+
+// verdictBed is a switch with one uplink, two open guests and a held one.
+type verdictBed struct {
+	*Datapath
+	uplink, guest, other, held, stranger int
+}
+
+var (
+	macOutside  = vswitch.MAC{2, 0, 0, 0, 0, 1}
+	macGuest    = vswitch.MAC{2, 0, 0, 0, 0, 2}
+	macOther    = vswitch.MAC{2, 0, 0, 0, 0, 3}
+	macHeld     = vswitch.MAC{2, 0, 0, 0, 0, 4}
+	macHost     = vswitch.MAC{2, 0, 0, 0, 0, 5}
+	macStranger = vswitch.MAC{2, 0, 0, 0, 0, 6}
+	macOutside2 = vswitch.MAC{2, 0, 0, 0, 0, 7}
+	macAll      = vswitch.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+)
+
+func newVerdictBed(t *testing.T) *verdictBed {
+	d := openFresh(t)
+	b := &verdictBed{
+		Datapath: d, uplink: veth(t, "up0"), guest: tap(t, "guest0"), other: tap(t, "guest1"),
+		held: tap(t, "guest2"), stranger: veth(t, "stranger"),
+	}
+	for ifindex, c := range map[int]vswitch.PortConfig{
+		b.uplink: {Role: vswitch.RoleUplink, Attach: true, In: true, Out: true},
+		b.guest:  {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true},
+		b.other:  {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true},
+		b.held:   {Role: vswitch.RoleGuest, Attach: true},
+	} {
+		c.Ifindex, c.Bridge, c.MaxFrame = ifindex, bridgeIfindex, 1514
+		if err := d.SetPort(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for m, port := range map[vswitch.MAC]int{
+		macOutside: b.uplink, macOutside2: b.uplink, macGuest: b.guest, macOther: b.other,
+		macHeld: b.held, macHost: vswitch.Host,
+	} {
+		if err := d.SetFDB(vswitch.FDBKey{Bridge: bridgeIfindex, MAC: m}, port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Renew(time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+const (
+	ipv4 = 0x0800
+	vlan = 0x8100
+)
+
+// TestVerdicts gives each hook frames for every verdict, and looks at the
+// program's action and at the counters: exactly one, at the right port.
+func TestVerdicts(t *testing.T) {
+	b := newVerdictBed(t)
+	tests := []struct {
+		name      string
+		in        int
+		frame     []byte
+		setup     func(*testing.T) (undo func())
+		want      vswitch.Verdict
+		only      string // hook, if the verdict is one hook's own
+		gso       uint32
+		uncounted bool
+	}{
+		{name: "known unicast", frame: frame(macGuest, macOutside, ipv4, 60), want: vswitch.Redirected},
+		{name: "longest", frame: frame(macGuest, macOutside, ipv4, 1514), want: vswitch.Redirected},
+		{name: "one byte too long", frame: frame(macGuest, macOutside, ipv4, 1515), want: vswitch.PassTooLong},
+		{name: "long but to be segmented", frame: frame(macGuest, macOutside, ipv4, 3000), gso: 1448, only: hookGuestRx, want: vswitch.Redirected},
+		{name: "several buffers", frame: frame(macGuest, macOutside, ipv4, 9000), only: hookUplinkRxXDP, want: vswitch.PassMultiBuffer},
+		{name: "bare header", frame: frame(macGuest, macOutside, ipv4, 14), only: hookUplinkRxXDP, want: vswitch.Redirected},
+		{name: "broadcast", frame: frame(macAll, macOutside, ipv4, 60), want: vswitch.PassGroup},
+		{name: "multicast", frame: frame(vswitch.MAC{1, 0, 0x5e, 0, 0, 1}, macOutside, ipv4, 60), want: vswitch.PassGroup},
+		{name: "tagged", frame: frame(macGuest, macOutside, vlan, 60), want: vswitch.PassTagged},
+		{name: "service tag", frame: frame(macGuest, macOutside, 0x88a8, 60), want: vswitch.PassTagged},
+		{name: "source unknown", frame: frame(macGuest, macStranger, ipv4, 60), want: vswitch.PassLearn},
+		{name: "source known elsewhere", frame: frame(macGuest, macOther, ipv4, 60), want: vswitch.PassLearn},
+		{name: "source is the host's", frame: frame(macGuest, macHost, ipv4, 60), want: vswitch.PassLearn},
+		{name: "source is a group", frame: frame(macGuest, macAll, ipv4, 60), want: vswitch.PassLearn},
+		{name: "source is zero", frame: frame(macGuest, vswitch.MAC{}, ipv4, 60), want: vswitch.PassLearn},
+		{name: "destination unknown", frame: frame(macStranger, macOutside, ipv4, 60), want: vswitch.PassUnknown},
+		{name: "destination is zero", frame: frame(vswitch.MAC{}, macOutside, ipv4, 60), want: vswitch.PassUnknown},
+		{name: "for the host", frame: frame(macHost, macOutside, ipv4, 60), want: vswitch.PassHost},
+		{name: "behind the same port", frame: frame(macOutside2, macOutside, ipv4, 60), want: vswitch.PassSamePort},
+		{name: "egress held", frame: frame(macHeld, macOutside, ipv4, 60), want: vswitch.PassEgressHeld},
+		{name: "ingress held", in: b.held, frame: frame(macGuest, macHeld, ipv4, 60), want: vswitch.PassHeld},
+		{name: "not a port", in: b.stranger, frame: frame(macGuest, macOutside, ipv4, 60), want: vswitch.PassNoPort, uncounted: true},
+		{name: "deadline over", frame: frame(macGuest, macOutside, ipv4, 60), want: vswitch.PassExpired,
+			setup: func(t *testing.T) func() {
+				b.Expire()
+				return func() {
+					if err := b.Renew(time.Minute); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}},
+		{name: "no device", frame: frame(macGuest, macOutside, ipv4, 60), only: hookUplinkRxXDP, want: vswitch.PassNoDevice,
+			setup: func(t *testing.T) func() {
+				if err := b.maps.TxPorts.Delete(uint32(b.guest)); err != nil {
+					t.Fatal(err)
+				}
+				return func() {
+					if err := b.allowXDP(b.guest); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}},
+	}
+	tried := map[vswitch.Verdict]bool{vswitch.PassShort: true} // BPF_PROG_RUN refuses such frames; see the bridge's oracle
+	for _, tt := range tests {
+		for _, hook := range []string{hookUplinkRxXDP, hookGuestRx} {
+			if tt.only != "" && tt.only != hook {
+				continue
+			}
+			t.Run(hook+"/"+tt.name, func(t *testing.T) {
+				if tt.setup != nil {
+					defer tt.setup(t)()
+				}
+				in := tt.in
+				if in == 0 {
+					in = b.uplink
+				}
+				before := b.counted(t)
+				action := b.run(t, hook, in, tt.frame, tt.gso)
+				redirect := map[string]uint32{hookUplinkRxXDP: 4, hookGuestRx: 7}[hook]
+				pass := map[string]uint32{hookUplinkRxXDP: 2, hookGuestRx: 0xffffffff}[hook]
+				want := pass
+				if tt.want == vswitch.Redirected {
+					want = redirect
+				}
+				if action != want {
+					t.Errorf("action is %d, want %d", action, want)
+				}
+				if tt.uncounted {
+					in = 0
+				}
+				for ifindex, counts := range b.counted(t) {
+					for _, v := range vswitch.Verdicts() {
+						more := uint64(0)
+						if ifindex == in && v == tt.want {
+							more = 1
+						}
+						if got := counts[v] - before[ifindex][v]; got != more {
+							t.Errorf("port %d counted %d more %s, want %d", ifindex, got, v, more)
+						}
+					}
+				}
+			})
+		}
+		tried[tt.want] = true
+	}
+	for _, v := range vswitch.Verdicts() {
+		if !tried[v] {
+			t.Errorf("no frame for verdict %s", v)
+		}
+	}
+}
+
+// counted gives all verdicts by port; 0 stands for no port.
+func (b *verdictBed) counted(t *testing.T) map[int]map[vswitch.Verdict]uint64 {
+	t.Helper()
+	counters, err := b.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unclaimed, err := b.Unclaimed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[int]map[vswitch.Verdict]uint64{0: {vswitch.PassNoPort: unclaimed}}
+	for ifindex, c := range counters {
+		all[ifindex] = c.Verdicts
+	}
+	return all
+}
+
+// run runs a hook's program on one frame and gives its action.
+func (b *verdictBed) run(t *testing.T, hook string, in int, data []byte, gso uint32) uint32 {
+	t.Helper()
+	opts := &ebpf.RunOptions{Data: data}
+	p := b.UplinkRxXDP()
+	if hook == hookUplinkRxXDP {
+		opts.Context = xdpContext{DataEnd: uint32(len(data)), IngressIfindex: uint32(in)}
+	} else {
+		p = b.GuestRx()
+		opts.Context = skbContext(in, gso)
+	}
+	action, err := p.Run(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return action
+}
+
+// skbContext is struct __sk_buff with the fields that BPF_PROG_RUN takes.
+func skbContext(ifindex int, gsoSize uint32) []byte {
+	context := make([]byte, 192)
+	put := func(offset int, v uint32) {
+		for i := range 4 {
+			context[offset+i] = byte(v >> (8 * i))
+		}
+	}
+	put(40, uint32(ifindex))
+	put(176, gsoSize)
+	return context
+}
+
+// TestVerdictNumbers holds the numbers in C against those in Go.
+func TestVerdictNumbers(t *testing.T) {
+	for want, got := range map[vswitch.Verdict]hooksVerdict{
+		vswitch.Redirected: hooksVerdictVERDICT_REDIRECTED, vswitch.PassExpired: hooksVerdictVERDICT_PASS_EXPIRED,
+		vswitch.PassNoPort: hooksVerdictVERDICT_PASS_NO_PORT, vswitch.PassHeld: hooksVerdictVERDICT_PASS_HELD,
+		vswitch.PassShort: hooksVerdictVERDICT_PASS_SHORT, vswitch.PassMultiBuffer: hooksVerdictVERDICT_PASS_MULTI_BUFFER,
+		vswitch.PassGroup: hooksVerdictVERDICT_PASS_GROUP, vswitch.PassTagged: hooksVerdictVERDICT_PASS_TAGGED,
+		vswitch.PassLearn: hooksVerdictVERDICT_PASS_LEARN, vswitch.PassUnknown: hooksVerdictVERDICT_PASS_UNKNOWN,
+		vswitch.PassHost: hooksVerdictVERDICT_PASS_HOST, vswitch.PassSamePort: hooksVerdictVERDICT_PASS_SAME_PORT,
+		vswitch.PassTooLong: hooksVerdictVERDICT_PASS_TOO_LONG, vswitch.PassEgressHeld: hooksVerdictVERDICT_PASS_EGRESS_HELD,
+		vswitch.PassNoDevice: hooksVerdictVERDICT_PASS_NO_DEVICE,
+	} {
+		if uint32(want) != uint32(got) {
+			t.Errorf("%s is %d in Go and %d in C", want, want, got)
+		}
+	}
+	if n := len(vswitch.Verdicts()); n > int(hooksVerdictVERDICT_SLOTS) {
+		t.Errorf("there are %d verdicts, and room for %d", n, hooksVerdictVERDICT_SLOTS)
+	}
+}

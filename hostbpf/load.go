@@ -1,0 +1,87 @@
+package hostbpf
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+)
+
+// load gives the datapath's maps, pinned before or new, and loads the programs
+// against them.
+func load(pins *pinDir) (maps *hooksMaps, programs *hooksPrograms, err error) {
+	spec, err := loadHooks()
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the datapath's programs: %w", err)
+	}
+	if err := checkKernel(); err != nil {
+		return nil, nil, err
+	}
+	opts := &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
+	adopt := pins.exists()
+	if adopt {
+		for name, m := range spec.Maps {
+			if name == ".bss" {
+				continue
+			}
+			pinned, err := ebpf.LoadPinnedMap(pins.mapPath(name), nil)
+			if err == nil {
+				defer pinned.Close() // LoadAndAssign clones it
+				opts.MapReplacements[name] = pinned
+				err = m.Compatible(pinned)
+			}
+			if err != nil {
+				return nil, nil, fmt.Errorf("adopting pinned map %s: %w; stop the datapath that made it, or remove %s", name, err, pins.dir())
+			}
+		}
+	}
+	var objects struct {
+		hooksMaps
+		hooksPrograms
+	}
+	if err := spec.LoadAndAssign(&objects, opts); err != nil {
+		var v *ebpf.VerifierError
+		if errors.As(err, &v) {
+			return nil, nil, fmt.Errorf("loading the datapath's programs: %+v", v)
+		}
+		return nil, nil, fmt.Errorf("loading the datapath's programs: %w", err)
+	}
+	if !adopt {
+		err = pins.create(objects.byName())
+	}
+	if err != nil {
+		objects.hooksMaps.Close()
+		objects.hooksPrograms.Close()
+		return nil, nil, err
+	}
+	return &objects.hooksMaps, &objects.hooksPrograms, nil
+}
+
+func (m *hooksMaps) byName() map[string]*ebpf.Map {
+	return map[string]*ebpf.Map{
+		hooksMapControl: m.Control, hooksMapFdb: m.Fdb, hooksMapFlushes: m.Flushes,
+		hooksMapLosses: m.Losses, hooksMapPortIndex: m.PortIndex, hooksMapPorts: m.Ports,
+		hooksMapTxPorts: m.TxPorts, hooksMapVerdicts: m.Verdicts,
+	}
+}
+
+// checkKernel tells apart what the kernel lacks from what the process may not
+// do, because the system call's own errors don't.
+func checkKernel() error {
+	if err := checkCapabilities(); err != nil {
+		return err
+	}
+	for _, need := range []struct {
+		err  error
+		what string
+	}{
+		{features.HaveMapType(ebpf.DevMapHash), "DEVMAP_HASH maps (Linux 5.4)"},
+		{features.HaveProgramHelper(ebpf.XDP, helperXDPBuffLen), "XDP programs for frames in several buffers (Linux 5.18)"},
+	} {
+		if errors.Is(need.err, ebpf.ErrNotSupported) {
+			return fmt.Errorf("this kernel is too old: it lacks %s", need.what)
+		}
+	}
+	return nil
+}

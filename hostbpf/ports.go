@@ -1,0 +1,172 @@
+package hostbpf
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+const (
+	portSlots      = uint32(hooksTableSizesPORT_SLOTS)
+	portIndexSize  = uint32(hooksTableSizesPORT_INDEX_SIZE)
+	portIndexTries = uint32(hooksTableSizesPORT_INDEX_PROBES)
+
+	// PortCapacity is how many ports the datapath takes.
+	PortCapacity = int(portSlots) - 1
+)
+
+// A portTable writes the datapath's port slots and their index by ifindex,
+// which bpf/ports.h reads. A slot's ifindex and bridge never change while it is
+// in use, and it is used again only after a grace period.
+type portTable struct {
+	slots  []hooksPort
+	index  []uint64
+	graves *graveyard
+	free   []uint32
+	// nextBridge is the number that the next new bridge gets. Numbers are not
+	// used again before all 65,535 have been.
+	nextBridge uint32
+	bridges    map[uint32]uint32 // number → ifindex
+}
+
+// newPortTable takes over the slots in use.
+func newPortTable(slots []hooksPort, index []uint64, graves *graveyard) *portTable {
+	t := &portTable{slots: slots, index: index, graves: graves, nextBridge: 1, bridges: map[uint32]uint32{}}
+	indexed := map[uint32]bool{}
+	for i, slot := range index {
+		if slot == 0 {
+			continue
+		}
+		if slot >= uint64(len(slots)) || slots[slot].Ifindex == 0 {
+			atomic.StoreUint64(&index[i], 0)
+			continue
+		}
+		indexed[uint32(slot)] = true
+	}
+	for slot := uint32(len(slots)) - 1; slot > 0; slot-- {
+		p := &slots[slot]
+		if !indexed[slot] {
+			// Its writer ended in the midst of adding or removing it.
+			*p = hooksPort{}
+			t.free = append(t.free, slot)
+			continue
+		}
+		t.bridges[p.Bridge] = p.BridgeIfindex
+		t.nextBridge = max(t.nextBridge, p.Bridge+1)
+	}
+	return t
+}
+
+// bridge gives the number of a bridge, or 0 if no port is on it.
+func (t *portTable) bridge(ifindex int) uint32 {
+	for number, i := range t.bridges {
+		if i == uint32(ifindex) {
+			return number
+		}
+	}
+	return 0
+}
+
+func (t *portTable) newBridge(ifindex int) (uint32, error) {
+	for range 0xffff {
+		number := t.nextBridge
+		if t.nextBridge++; t.nextBridge > 0xffff {
+			t.nextBridge = 1
+		}
+		if _, used := t.bridges[number]; !used {
+			t.bridges[number] = uint32(ifindex)
+			return number, nil
+		}
+	}
+	return 0, &vswitch.HeldError{Reason: vswitch.Hold(vswitch.HoldCapacity, "all 65535 bridge numbers are in use")}
+}
+
+// add puts a port into a free slot, closed in both directions.
+func (t *portTable) add(c vswitch.PortConfig) (slot uint32, err error) {
+	place, ok := t.place(uint32(c.Ifindex))
+	if len(t.free) == 0 || !ok {
+		return 0, &vswitch.HeldError{Reason: vswitch.Hold(vswitch.HoldCapacity,
+			"the datapath has no room for another port: it takes %d; move guests to another host", PortCapacity)}
+	}
+	number := t.bridge(c.Bridge)
+	if number == 0 {
+		if number, err = t.newBridge(c.Bridge); err != nil {
+			return 0, err
+		}
+	}
+	slot = t.free[len(t.free)-1]
+	t.free = t.free[:len(t.free)-1]
+	t.slots[slot] = hooksPort{
+		Ifindex: uint32(c.Ifindex), BridgeIfindex: uint32(c.Bridge), Bridge: number, Role: uint32(c.Role),
+	}
+	atomic.StoreUint64(&t.index[place], uint64(slot))
+	return slot, nil
+}
+
+// place finds where in the index a new port goes.
+func (t *portTable) place(ifindex uint32) (uint32, bool) {
+	for i := range portIndexTries {
+		if at := (ifindex + i) % portIndexSize; t.index[at] == 0 {
+			return at, true
+		}
+	}
+	return 0, false
+}
+
+// set opens and closes a port's directions.
+func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
+	var flags hooksPortFlags
+	if c.In {
+		flags |= hooksPortFlagsPORT_IN
+	}
+	if c.Out {
+		flags |= hooksPortFlagsPORT_OUT
+	}
+	p := &t.slots[slot]
+	// A shorter limit comes into force before the port opens, a longer one never
+	// early: the flags are stored between.
+	if uint32(c.MaxFrame) < p.MaxFrame {
+		atomic.StoreUint32(&p.MaxFrame, uint32(c.MaxFrame))
+	}
+	atomic.StoreUint32((*uint32)(&p.Flags), uint32(flags))
+	atomic.StoreUint32(&p.MaxFrame, uint32(c.MaxFrame))
+}
+
+// remove takes a port out; released is called when its slot is free again.
+func (t *portTable) remove(slot uint32, released func()) {
+	p := &t.slots[slot]
+	atomic.StoreUint32((*uint32)(&p.Flags), 0)
+	for i := range portIndexTries {
+		if at := (p.Ifindex + i) % portIndexSize; t.index[at] == uint64(slot) {
+			atomic.StoreUint64(&t.index[at], 0)
+		}
+	}
+	last := true
+	for i := range t.slots {
+		q := &t.slots[i]
+		last = last && (uint32(i) == slot || q.Bridge != p.Bridge || q.Ifindex == 0)
+	}
+	if last {
+		delete(t.bridges, p.Bridge)
+	}
+	t.graves.bury(func() {
+		t.slots[slot] = hooksPort{}
+		t.free = append(t.free, slot)
+		released()
+	})
+}
+
+// config gives a port's configuration, but for Attach, which the hooks tell.
+func (t *portTable) config(slot uint32) vswitch.PortConfig {
+	p := &t.slots[slot]
+	return vswitch.PortConfig{
+		Ifindex: int(p.Ifindex), Bridge: int(p.BridgeIfindex), Role: vswitch.Role(p.Role),
+		In: p.Flags&hooksPortFlagsPORT_IN != 0, Out: p.Flags&hooksPortFlagsPORT_OUT != 0,
+		MaxFrame: int(p.MaxFrame),
+	}
+}
+
+func (t *portTable) String() string {
+	return fmt.Sprintf("%d ports of %d", PortCapacity-len(t.free), PortCapacity)
+}

@@ -1,0 +1,166 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// answerTimeout is how long a client waits for a whole answer.
+const answerTimeout = 10 * time.Second
+
+// A Client asks a running daemon by its socket.
+type Client struct {
+	socket string
+	http   http.Client
+}
+
+var _ Source = (*Client)(nil)
+
+// Dial makes a client for the daemon at socket. It connects at the first
+// request; the error is then an *UnreachableError if nobody answers.
+func Dial(socket string) *Client {
+	var d net.Dialer
+	return &Client{
+		socket: socket,
+		http: http.Client{
+			Timeout: answerTimeout,
+			Transport: &http.Transport{
+				DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+					return d.DialContext(ctx, "unix", socket)
+				},
+				MaxIdleConns: 1,
+			},
+		},
+	}
+}
+
+// Close closes idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Status gives the switch as a whole.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	err = c.get(ctx, "/v1/status", nil, &s)
+	return s, err
+}
+
+// Ports gives the ports of all bridges that the switch serves.
+func (c *Client) Ports(ctx context.Context) (ports []Port, err error) {
+	err = c.get(ctx, "/v1/ports", nil, &ports)
+	return ports, err
+}
+
+// FDB gives the forwarding entries that the filter lets through. A filter by a
+// bridge or port that the switch does not have is os.ErrNotExist.
+func (c *Client) FDB(ctx context.Context, f FDBFilter) (entries []FDBEntry, err error) {
+	query := url.Values{}
+	if f.Bridge != "" {
+		query.Set("bridge", f.Bridge)
+	}
+	if f.MAC != (FDBFilter{}).MAC {
+		query.Set("mac", f.MAC.String())
+	}
+	if f.Port != "" {
+		query.Set("port", f.Port)
+	}
+	err = c.get(ctx, "/v1/fdb", query, &entries)
+	return entries, err
+}
+
+// Drops gives the frames lost after the datapath had sent them on.
+func (c *Client) Drops(ctx context.Context) (drops []Drop, err error) {
+	err = c.get(ctx, "/v1/drops", nil, &drops)
+	return drops, err
+}
+
+// Stats gives the frames by port and verdict.
+func (c *Client) Stats(ctx context.Context) (stats []Stats, err error) {
+	err = c.get(ctx, "/v1/stats", nil, &stats)
+	return stats, err
+}
+
+func (c *Client) get(ctx context.Context, path string, query url.Values, answer any) error {
+	u := url.URL{Scheme: "http", Host: "tapswitchd", Path: path, RawQuery: query.Encode()}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return fmt.Errorf("asking tapswitchd: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(ctx, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return readError(resp)
+	}
+	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {
+		return fmt.Errorf("reading tapswitchd's answer to %s: %w (are tapswitch and tapswitchd of one version?)", path, err)
+	}
+	return nil
+}
+
+// An AnswerError is the daemon's word that it could not do what it was asked.
+type AnswerError struct {
+	StatusCode int // of HTTP
+	Message    string
+}
+
+func (e *AnswerError) Error() string { return e.Message }
+
+// Is makes an answer about something absent an os.ErrNotExist.
+func (e *AnswerError) Is(target error) bool {
+	return target == os.ErrNotExist && e.StatusCode == http.StatusNotFound
+}
+
+func readError(resp *http.Response) error {
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+	if err != nil {
+		return fmt.Errorf("reading tapswitchd's answer: %w", err)
+	}
+	var body errorBody
+	if json.Unmarshal(text, &body) != nil || body.Error == "" {
+		body.Error = "tapswitchd answered: " + resp.Status
+	}
+	return &AnswerError{StatusCode: resp.StatusCode, Message: body.Error}
+}
+
+// An UnreachableError says that no daemon answers on the socket, why, and what
+// to do.
+type UnreachableError struct {
+	Socket string
+	Advice string
+	Err    error
+}
+
+func (e *UnreachableError) Error() string { return e.Advice }
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+func (c *Client) unreachable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	u := &UnreachableError{Socket: c.socket, Err: err}
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
+		u.Advice = fmt.Sprintf("tapswitchd is not running (no socket at %s): systemctl start tapswitchd", c.socket)
+	case errors.Is(err, unix.ECONNREFUSED):
+		u.Advice = fmt.Sprintf("tapswitchd is not running (nobody answers at %s): systemctl start tapswitchd", c.socket)
+	case errors.Is(err, os.ErrPermission):
+		u.Advice = fmt.Sprintf("no permission to open %s: run as root", c.socket)
+	case errors.As(err, &timeout) && timeout.Timeout():
+		u.Advice = fmt.Sprintf("tapswitchd has not answered on %s for %s: journalctl -u tapswitchd may say why", c.socket, answerTimeout)
+	default:
+		u.Advice = fmt.Sprintf("asking tapswitchd at %s: %v", c.socket, err)
+	}
+	return u
+}

@@ -1,0 +1,34 @@
+package control
+
+import "github.com/tapswitch/tapswitch/vswitch"
+
+// Stats counts the frames of one port since the datapath was made.
+type Stats struct {
+	Port    string       `json:"port"`
+	Ifindex int          `json:"ifindex"`
+	Bridge  string       `json:"bridge"`
+	Role    vswitch.Role `json:"role"`
+	// Verdicts counts the frames that came in by the port.
+	Verdicts []VerdictCount `json:"verdicts"`
+	// Flushes counts how often the kernel handed redirected frames to the port to
+	// leave by it, and FlushedFrames how many frames these were together.
+	Flushes       uint64 `json:"flushes"`
+	FlushedFrames uint64 `json:"flushed_frames"`
+}
+
+// A VerdictCount counts the frames that met one verdict.
+type VerdictCount struct {
+	Verdict vswitch.Verdict `json:"verdict"`
+	Frames  uint64          `json:"frames"`
+	Meaning string          `json:"meaning"`
+}
+
+// NewVerdictCounts makes the counts of all verdicts; frames gives the number of
+// frames for each.
+func NewVerdictCounts(frames func(vswitch.Verdict) uint64) []VerdictCount {
+	var counts []VerdictCount
+	for _, v := range vswitch.Verdicts() {
+		counts = append(counts, VerdictCount{Verdict: v, Frames: frames(v), Meaning: v.Meaning()})
+	}
+	return counts
+}
