@@ -168,6 +168,11 @@ func (d *Datapath) adoptPorts() error {
 		c.Attach = h != nil
 		d.held[c.Ifindex] = &portState{slot: slot, hook: h, config: c}
 	}
+	// The process before may have ended between a port's removal and its entries'.
+	d.fdb.removeIf(func(k fdbIndexKey, slot uint32) bool {
+		return d.ports.bridges[uint32(k.bridge)] == nil ||
+			slot != fdbHost && (slot >= portSlots || d.ports.slots[slot].Bridge != uint32(k.bridge))
+	})
 	// Attached, but its port never got into the table.
 	for _, h := range hooks {
 		err = errors.Join(err, h.detach())
@@ -299,15 +304,9 @@ func (d *Datapath) freeSlot(slot uint32) {
 	bridge := d.ports.slots[slot].Bridge
 	d.ports.remove(slot, func() { d.clearCounters(slot) })
 	_, inUse := d.ports.bridges[bridge]
-	var gone []fdbIndexKey
-	for k, e := range d.fdb.all() {
-		if uint32(k.bridge) == bridge && (!inUse || e.Dest&0xffff == slot) {
-			gone = append(gone, k)
-		}
-	}
-	for _, k := range gone {
-		d.fdb.remove(k)
-	}
+	d.fdb.removeIf(func(k fdbIndexKey, dest uint32) bool {
+		return uint32(k.bridge) == bridge && (!inUse || dest == slot)
+	})
 }
 
 // FDB implements vswitch.Datapath.
@@ -327,7 +326,7 @@ func (d *Datapath) FDB() iter.Seq2[vswitch.FDBKey, int] {
 
 func (d *Datapath) publicKey(k fdbIndexKey) vswitch.FDBKey {
 	mac, vlan := splitKey(k.key)
-	return vswitch.FDBKey{Bridge: int(d.ports.bridges[uint32(k.bridge)]), VLAN: vlan, MAC: mac}
+	return vswitch.FDBKey{Bridge: d.ports.bridges[uint32(k.bridge)].ifindex, VLAN: vlan, MAC: mac}
 }
 
 func (d *Datapath) indexKey(key vswitch.FDBKey) fdbIndexKey {

@@ -140,6 +140,19 @@ func (t *fdbTable) remove(k fdbIndexKey) {
 	})
 }
 
+// removeIf takes out all entries for which drop says so.
+func (t *fdbTable) removeIf(drop func(k fdbIndexKey, slot uint32) bool) {
+	var gone []fdbIndexKey
+	for k, e := range t.all() {
+		if drop(k, e.Dest&0xffff) {
+			gone = append(gone, k)
+		}
+	}
+	for _, k := range gone {
+		t.remove(k)
+	}
+}
+
 // all gives the entries with the slots they lead to.
 func (t *fdbTable) all() iter.Seq2[fdbIndexKey, *hooksFdbEntry] {
 	return func(yield func(fdbIndexKey, *hooksFdbEntry) bool) {

@@ -1,7 +1,6 @@
 package hostbpf
 
 import (
-	"fmt"
 	"sync/atomic"
 
 	"github.com/tapswitch/tapswitch/vswitch"
@@ -27,12 +26,15 @@ type portTable struct {
 	// nextBridge is the number that the next new bridge gets. Numbers are not
 	// used again before all 65,535 have been.
 	nextBridge uint32
-	bridges    map[uint32]uint32 // number → ifindex
+	bridges    map[uint32]*bridgeRef // by number
 }
+
+// A bridgeRef is a bridge that has ports in the table.
+type bridgeRef struct{ ifindex, ports int }
 
 // newPortTable takes over the slots in use.
 func newPortTable(slots []hooksPort, index []uint64, graves *graveyard) *portTable {
-	t := &portTable{slots: slots, index: index, graves: graves, nextBridge: 1, bridges: map[uint32]uint32{}}
+	t := &portTable{slots: slots, index: index, graves: graves, nextBridge: 1, bridges: map[uint32]*bridgeRef{}}
 	indexed := map[uint32]bool{}
 	for i, slot := range index {
 		if slot == 0 {
@@ -52,7 +54,10 @@ func newPortTable(slots []hooksPort, index []uint64, graves *graveyard) *portTab
 			t.free = append(t.free, slot)
 			continue
 		}
-		t.bridges[p.Bridge] = p.BridgeIfindex
+		if t.bridges[p.Bridge] == nil {
+			t.bridges[p.Bridge] = &bridgeRef{ifindex: int(p.BridgeIfindex)}
+		}
+		t.bridges[p.Bridge].ports++
 		t.nextBridge = max(t.nextBridge, p.Bridge+1)
 	}
 	return t
@@ -60,8 +65,8 @@ func newPortTable(slots []hooksPort, index []uint64, graves *graveyard) *portTab
 
 // bridge gives the number of a bridge, or 0 if no port is on it.
 func (t *portTable) bridge(ifindex int) uint32 {
-	for number, i := range t.bridges {
-		if i == uint32(ifindex) {
+	for number, b := range t.bridges {
+		if b.ifindex == ifindex {
 			return number
 		}
 	}
@@ -75,7 +80,7 @@ func (t *portTable) newBridge(ifindex int) (uint32, error) {
 			t.nextBridge = 1
 		}
 		if _, used := t.bridges[number]; !used {
-			t.bridges[number] = uint32(ifindex)
+			t.bridges[number] = &bridgeRef{ifindex: ifindex}
 			return number, nil
 		}
 	}
@@ -95,6 +100,7 @@ func (t *portTable) add(c vswitch.PortConfig) (slot uint32, err error) {
 			return 0, err
 		}
 	}
+	t.bridges[number].ports++
 	slot = t.free[len(t.free)-1]
 	t.free = t.free[:len(t.free)-1]
 	t.slots[slot] = hooksPort{
@@ -142,12 +148,9 @@ func (t *portTable) remove(slot uint32, released func()) {
 			atomic.StoreUint64(&t.index[at], 0)
 		}
 	}
-	last := true
-	for i := range t.slots {
-		q := &t.slots[i]
-		last = last && (uint32(i) == slot || q.Bridge != p.Bridge || q.Ifindex == 0)
-	}
-	if last {
+	if b := t.bridges[p.Bridge]; b.ports > 1 {
+		b.ports--
+	} else {
 		delete(t.bridges, p.Bridge)
 	}
 	t.graves.bury(func() {
@@ -165,8 +168,4 @@ func (t *portTable) config(slot uint32) vswitch.PortConfig {
 		In: p.Flags&hooksPortFlagsPORT_IN != 0, Out: p.Flags&hooksPortFlagsPORT_OUT != 0,
 		MaxFrame: int(p.MaxFrame),
 	}
-}
-
-func (t *portTable) String() string {
-	return fmt.Sprintf("%d ports of %d", PortCapacity-len(t.free), PortCapacity)
 }
