@@ -101,9 +101,16 @@ func (d *Datapath) forgetLosses(ifindex int) error {
 }
 
 // clearCounters makes a slot ready for another port.
-func (d *Datapath) clearCounters(slot uint32) {
-	cpus := ebpf.MustPossibleCPU()
-	// Both maps hold the slot, so neither call can fail.
-	d.maps.Verdicts.Put(slot, make([]hooksVerdictCounts, cpus))
-	d.maps.Flushes.Put(slot, make([]hooksFlushCounts, cpus))
+func (d *Datapath) clearCounters(slot uint32) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err == nil {
+		err = d.maps.Verdicts.Put(slot, make([]hooksVerdictCounts, cpus))
+	}
+	if err == nil {
+		err = d.maps.Flushes.Put(slot, make([]hooksFlushCounts, cpus))
+	}
+	if err != nil {
+		return fmt.Errorf("clearing the counters of slot %d: %w", slot, err)
+	}
+	return nil
 }

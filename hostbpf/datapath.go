@@ -244,12 +244,16 @@ func (d *Datapath) SetPort(c vswitch.PortConfig) error {
 	}
 	if !there || old.config.Bridge != c.Bridge {
 		slot, err := d.ports.add(c)
+		if err == nil {
+			err = d.clearCounters(slot)
+		}
 		if err == nil && c.Role == vswitch.RoleGuest {
-			if err = d.allowXDP(c.Ifindex); err != nil {
-				d.freeSlot(slot)
-			}
+			err = d.allowXDP(c.Ifindex)
 		}
 		if err != nil {
+			if slot != 0 {
+				d.freeSlot(slot)
+			}
 			if s.hook != nil && (!there || old.hook == nil) {
 				err = errors.Join(err, s.hook.detach())
 			}
@@ -302,7 +306,7 @@ func (d *Datapath) DeletePort(ifindex int) (err error) {
 // freeSlot takes a slot's port and all that leads to it out of the tables.
 func (d *Datapath) freeSlot(slot uint32) {
 	bridge := d.ports.slots[slot].Bridge
-	d.ports.remove(slot, func() { d.clearCounters(slot) })
+	d.ports.remove(slot)
 	_, inUse := d.ports.bridges[bridge]
 	d.fdb.removeIf(func(k fdbIndexKey, dest uint32) bool {
 		return uint32(k.bridge) == bridge && (!inUse || dest == slot)

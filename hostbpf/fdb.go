@@ -97,7 +97,9 @@ func (t *fdbTable) entry(place int32) *hooksFdbEntry {
 func (t *fdbTable) set(k fdbIndexKey, slot uint32) error {
 	dest := uint32(k.bridge)<<16 | slot
 	if place, ok := t.index[k]; ok {
-		atomic.StoreUint32(&t.entry(place).Dest, dest)
+		if e := t.entry(place); e.Dest != dest { // don't pull its line from the programs for nothing
+			atomic.StoreUint32(&e.Dest, dest)
+		}
 		return nil
 	}
 	if len(t.index) >= FDBCapacity {

@@ -139,8 +139,8 @@ func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
 	atomic.StoreUint32(&p.MaxFrame, uint32(c.MaxFrame))
 }
 
-// remove takes a port out; released is called when its slot is free again.
-func (t *portTable) remove(slot uint32, released func()) {
+// remove takes a port out. Its slot is used again after a grace period.
+func (t *portTable) remove(slot uint32) {
 	p := &t.slots[slot]
 	atomic.StoreUint32((*uint32)(&p.Flags), 0)
 	for i := range portIndexTries {
@@ -156,7 +156,6 @@ func (t *portTable) remove(slot uint32, released func()) {
 	t.graves.bury(func() {
 		t.slots[slot] = hooksPort{}
 		t.free = append(t.free, slot)
-		released()
 	})
 }
 

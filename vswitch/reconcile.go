@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"iter"
-	"maps"
 	"slices"
 )
 
@@ -22,8 +21,8 @@ type Datapath interface {
 	DeletePort(ifindex int) error
 	// FDB gives the forwarding entries with the ifindex of their port or Host.
 	FDB() iter.Seq2[FDBKey, int]
-	// SetFDB adds or changes an entry. The port must be held by the datapath,
-	// on the entry's bridge. ErrFull means that there is no room; frames for
+	// SetFDB adds or changes an entry; one that is right already costs little.
+	// The port must be held by the datapath, on the entry's bridge. ErrFull means that there is no room; frames for
 	// the address then pass to the bridge.
 	SetFDB(key FDBKey, port int) error
 	// DeleteFDB removes an entry; one that is not there is no error.
@@ -107,13 +106,9 @@ func Reconcile(dp Datapath, o *Observation, fdb map[FDBKey]FDBEntry) (plan Plan,
 	for _, key := range stale {
 		err = errors.Join(err, dp.DeleteFDB(key))
 	}
-	have := maps.Collect(dp.FDB())
 	for key, e := range fdb {
 		want, ok := plan.Entry(e)
 		if !ok {
-			continue
-		}
-		if got, there := have[key]; there && got == want {
 			continue
 		}
 		switch e := dp.SetFDB(key, want); {

@@ -84,7 +84,11 @@ func (f *Fake) SetFDB(key vswitch.FDBKey, port int) error {
 	if !known {
 		return fmt.Errorf("adding %s to port %d: %w", key.MAC, port, os.ErrNotExist)
 	}
-	if _, there := f.fdb[key]; !there && f.Capacity > 0 && len(f.fdb) >= f.Capacity {
+	old, there := f.fdb[key]
+	if there && old == port {
+		return nil
+	}
+	if !there && f.Capacity > 0 && len(f.fdb) >= f.Capacity {
 		return vswitch.ErrFull
 	}
 	if f.fdb == nil {
