@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,7 +50,7 @@ func NewCollector(src Source) prometheus.Collector { return collector{src} }
 // NewRegistry makes a registry with NewCollector's metrics, and those of the
 // process and its Go runtime.
 func NewRegistry(src Source) *prometheus.Registry {
-	r := prometheus.NewPedanticRegistry()
+	r := prometheus.NewRegistry()
 	r.MustRegister(
 		NewCollector(src),
 		collectors.NewGoCollector(),
@@ -61,10 +62,7 @@ func NewRegistry(src Source) *prometheus.Registry {
 // NewMetricsHandler answers scrapes. What can't be read fails the scrape as a
 // whole, because a metric that is missing looks like one that is well.
 func NewMetricsHandler(g prometheus.Gatherer) http.Handler {
-	return promhttp.HandlerFor(g, promhttp.HandlerOpts{
-		MaxRequestsInFlight: 2,
-		Timeout:             2 * scrapeTimeout,
-	})
+	return promhttp.HandlerFor(g, promhttp.HandlerOpts{MaxRequestsInFlight: 2})
 }
 
 // Describe sends the descriptions of all metrics.
@@ -110,11 +108,19 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 type metrics chan<- prometheus.Metric
 
 func (m metrics) gauge(d *prometheus.Desc, v float64, labels ...string) {
-	m <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	m.send(d, prometheus.GaugeValue, v, labels)
 }
 
 func (m metrics) counter(d *prometheus.Desc, v uint64, labels ...string) {
-	m <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	m.send(d, prometheus.CounterValue, float64(v), labels)
+}
+
+func (m metrics) send(d *prometheus.Desc, t prometheus.ValueType, v float64, labels []string) {
+	for i, l := range labels {
+		// The kernel takes any bytes as a device's name, Prometheus does not.
+		labels[i] = strings.ToValidUTF8(l, "\uFFFD")
+	}
+	m <- prometheus.MustNewConstMetric(d, t, v, labels...)
 }
 
 func (m metrics) status(s Status) {
