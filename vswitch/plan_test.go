@@ -1,0 +1,189 @@
+package vswitch_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+const (
+	br0, br1, uplink0, guest0, guest1, veth0 = 1, 2, 10, 20, 21, 30
+)
+
+// observe gives a bridge with an uplink, two guests and a veth, all in order,
+// after changes.
+func observe(changes ...func(*vswitch.Observation)) *vswitch.Observation {
+	port := func(i int, name, kind string, role vswitch.Role) vswitch.Port {
+		return vswitch.Port{
+			Ifindex: i, Name: name, Bridge: br0, Role: role, Kind: kind,
+			MTU: 1500, Up: true, STP: vswitch.STPForwarding,
+		}
+	}
+	o := &vswitch.Observation{
+		Bridges: map[int]vswitch.Bridge{br0: {Ifindex: br0, Name: "br0", Up: true}, br1: {Ifindex: br1, Name: "br1", Up: true}},
+		Ports: map[int]vswitch.Port{
+			uplink0: port(uplink0, "eth0", "device", vswitch.RoleUplink),
+			guest0:  port(guest0, "vnet0", "tun", vswitch.RoleGuest),
+			guest1:  port(guest1, "vnet1", "tun", vswitch.RoleGuest),
+			veth0:   port(veth0, "veth0", "veth", vswitch.RoleOther),
+		},
+		Holds:    map[int][]vswitch.HoldReason{},
+		Attached: map[int]bool{},
+	}
+	for _, change := range changes {
+		change(o)
+	}
+	return o
+}
+
+func port(ifindex int, change func(*vswitch.Port)) func(*vswitch.Observation) {
+	return func(o *vswitch.Observation) {
+		p := o.Ports[ifindex]
+		change(&p)
+		o.Ports[ifindex] = p
+	}
+}
+
+func bridge(change func(*vswitch.Bridge)) func(*vswitch.Observation) {
+	return func(o *vswitch.Observation) {
+		b := o.Bridges[br0]
+		change(&b)
+		o.Bridges[br0] = b
+	}
+}
+
+func hold(ifindex int, r vswitch.HoldReason) func(*vswitch.Observation) {
+	return func(o *vswitch.Observation) { o.Holds[ifindex] = append(o.Holds[ifindex], r) }
+}
+
+func TestPlanPort(t *testing.T) {
+	type result struct {
+		Attach, In, Out bool
+		MaxFrame        int
+		State           string
+		Held            []vswitch.HoldCode
+	}
+	fast := result{true, true, true, 1514, "fast", nil}
+	held := func(attach bool, codes ...vswitch.HoldCode) result {
+		return result{attach, false, false, 1514, "held", codes}
+	}
+	tests := []struct {
+		name    string
+		ifindex int
+		changes []func(*vswitch.Observation)
+		want    result
+	}{
+		{"guest", guest0, nil, fast},
+		{"uplink", uplink0, nil, fast},
+		{"neither", veth0, nil, held(false, vswitch.HoldRole)},
+		{"jumbo", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.MTU = 9000 })},
+			result{true, true, true, 9014, "fast", nil}},
+		{"no carrier", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Up = false })},
+			held(true, vswitch.HoldDown)},
+		{"bridge down", guest0, []func(*vswitch.Observation){bridge(func(b *vswitch.Bridge) { b.Up = false })},
+			held(true, vswitch.HoldDown)},
+		{"blocked by spanning tree", uplink0, []func(*vswitch.Observation){port(uplink0, func(p *vswitch.Port) { p.STP = vswitch.STPBlocking })},
+			held(true, vswitch.HoldSTP)},
+		{"learning only", uplink0, []func(*vswitch.Observation){port(uplink0, func(p *vswitch.Port) { p.STP = vswitch.STPLearning })},
+			held(true, vswitch.HoldSTP)},
+		{"VLAN-aware bridge", guest0, []func(*vswitch.Observation){bridge(func(b *vswitch.Bridge) { b.VLANFiltering = true })},
+			held(true, vswitch.HoldVLAN)},
+		{"isolated", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Settings = []string{"isolated=on"} })},
+			held(true, vswitch.HoldSettings)},
+		{"foreign program", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.Hold(vswitch.HoldForeign, "x"))},
+			held(false, vswitch.HoldForeign)},
+		{"policy on the bridge", guest0, []func(*vswitch.Observation){hold(br0, vswitch.Hold("policy", "x"))},
+			held(true, "policy")},
+		{"policy for one direction", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.HoldReason{Code: "policy", Direction: vswitch.Out})},
+			result{true, true, false, 1514, "fast in", []vswitch.HoldCode{"policy"}}},
+		{"policy for the other", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.HoldReason{Code: "policy", Direction: vswitch.In})},
+			result{true, false, true, 1514, "fast out", []vswitch.HoldCode{"policy"}}},
+		{"several reasons", veth0, []func(*vswitch.Observation){
+			port(veth0, func(p *vswitch.Port) { p.Up = false; p.STP = vswitch.STPDisabled }),
+		}, held(false, vswitch.HoldRole, vswitch.HoldDown, vswitch.HoldSTP)},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			p := vswitch.NewPlan(observe(tt.changes...)).Ports[tt.ifindex]
+			got := result{p.Config.Attach, p.Config.In, p.Config.Out, p.Config.MaxFrame, p.State(), nil}
+			for _, h := range p.Held {
+				got.Held = append(got.Held, h.Code)
+				if h.Text == "" && h.Code != "policy" {
+					t.Errorf("%s has no text", h.Code)
+				}
+			}
+			if diff := cmp.Diff(tt.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPlanBridges(t *testing.T) {
+	noGuests := func(o *vswitch.Observation) { delete(o.Ports, guest0); delete(o.Ports, guest1) }
+	tests := []struct {
+		name    string
+		changes []func(*vswitch.Observation)
+		ports   int
+	}{
+		{"bridge with guests", nil, 4},
+		{"bridge without guests is left alone", []func(*vswitch.Observation){noGuests}, 0},
+		{"its uplink stays if it was attached", []func(*vswitch.Observation){noGuests,
+			func(o *vswitch.Observation) { o.Attached[uplink0] = true }}, 2},
+		{"bridge is gone", []func(*vswitch.Observation){func(o *vswitch.Observation) { delete(o.Bridges, br0) }}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := len(vswitch.NewPlan(observe(tt.changes...)).Ports); got != tt.ports {
+				t.Errorf("got %d ports, want %d", got, tt.ports)
+			}
+		})
+	}
+}
+
+func TestPlanEntry(t *testing.T) {
+	plan := vswitch.NewPlan(observe())
+	mac := vswitch.MAC{2, 0, 0, 0, 0, 1}
+	entry := func(bridge, port int, m vswitch.MAC, o vswitch.Origin) vswitch.FDBEntry {
+		return vswitch.FDBEntry{FDBKey: vswitch.FDBKey{Bridge: bridge, MAC: m}, Port: port, Origin: o}
+	}
+	tests := []struct {
+		name string
+		e    vswitch.FDBEntry
+		port int
+		ok   bool
+	}{
+		{"learned", entry(br0, guest0, mac, vswitch.OriginLearned), guest0, true},
+		{"static", entry(br0, guest0, mac, vswitch.OriginStatic), guest0, true},
+		{"behind a held port", entry(br0, veth0, mac, vswitch.OriginLearned), veth0, true},
+		{"port's own", entry(br0, guest0, mac, vswitch.OriginLocal), vswitch.Host, true},
+		{"bridge's own", entry(br0, br0, mac, vswitch.OriginLocal), vswitch.Host, true},
+		{"group", entry(br0, guest0, vswitch.MAC{1}, vswitch.OriginStatic), 0, false},
+		{"unknown port", entry(br0, 99, mac, vswitch.OriginLearned), 99, false},
+		{"bridge without guests", entry(br1, guest0, mac, vswitch.OriginLocal), 0, false},
+		{"none", vswitch.FDBEntry{}, 0, false},
+	}
+	for _, tt := range tests {
+		port, ok := plan.Entry(tt.e)
+		if ok != tt.ok || ok && port != tt.port {
+			t.Errorf("%s: got %d, %t, want %d, %t", tt.name, port, ok, tt.port, tt.ok)
+		}
+	}
+}
+
+func TestPlanIsPure(t *testing.T) {
+	o := observe(hold(guest0, vswitch.Hold(vswitch.HoldForeign, "x")))
+	before := observe(hold(guest0, vswitch.Hold(vswitch.HoldForeign, "x")))
+	first, second := vswitch.NewPlan(o), vswitch.NewPlan(o)
+	if diff := cmp.Diff(first, second); diff != "" {
+		t.Errorf("two plans of one observation differ:\n%s", diff)
+	}
+	if diff := cmp.Diff(before, o); diff != "" {
+		t.Errorf("planning changed the observation:\n%s", diff)
+	}
+}
+
+var errDriver = errors.New("driver says no")
