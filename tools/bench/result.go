@@ -64,4 +64,3 @@ func (r *Result) WriteTable(w io.Writer) error {
 
 func ns(v float64) string      { return fmt.Sprintf("%.0f", v) }
 func percent(v float64) string { return fmt.Sprintf("%.3f %%", 100*v) }
-

@@ -1,0 +1,123 @@
+package uplink
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tapswitch/tapswitch/hostbpf"
+	"github.com/tapswitch/tapswitch/tools/bench/ways"
+	"github.com/tapswitch/tapswitch/tools/tapsink"
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+const (
+	pinDir = "/sys/fs/bpf/tapswitch-bench"
+
+	// lease outlasts any one sample.
+	lease = 10 * time.Minute
+
+	// maxFrame is an Ethernet frame at an MTU of 1500, in bytes.
+	maxFrame = 1514
+)
+
+// A fastPath is the datapath as the daemon loads it, with what the daemon would
+// have told it about a host. Its program is not attached to the NIC: the sender
+// runs it, and the other ways' frames must not meet it.
+type fastPath struct {
+	*hostbpf.Datapath
+	nic int
+}
+
+// openFastPath makes the taps and the stations behind them and behind the NIC
+// known to a new datapath.
+func openFastPath(h *host, taps []tapsink.Tap, stations []ways.Station) (_ *fastPath, err error) {
+	dp, err := hostbpf.Open(hostbpf.Options{PinDir: pinDir})
+	if err != nil {
+		return nil, fmt.Errorf("opening a datapath to measure: %w", err)
+	}
+	f := &fastPath{Datapath: dp, nic: h.nic.Attrs().Index}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close(false))
+		}
+	}()
+	bridge := h.bridge.Attrs().Index
+	port := vswitch.PortConfig{Ifindex: f.nic, Bridge: bridge, Role: vswitch.RoleUplink, In: true, Out: true, MaxFrame: maxFrame}
+	if err := dp.SetPort(port); err != nil {
+		return nil, fmt.Errorf("adding nic0 to the datapath: %w", err)
+	}
+	for _, tap := range taps {
+		port.Ifindex, port.Role = tap.Ifindex, vswitch.RoleGuest
+		if err := dp.SetPort(port); err != nil {
+			return nil, fmt.Errorf("adding %s to the datapath: %w", tap.Name, err)
+		}
+	}
+	for _, s := range stations {
+		if err := f.addEntry(bridge, s.Dest, s.Ifindex); err != nil {
+			return nil, err
+		}
+		if err := f.addEntry(bridge, s.Source, f.nic); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func (f *fastPath) addEntry(bridge int, mac [6]byte, port int) error {
+	key := vswitch.FDBKey{Bridge: bridge, MAC: mac}
+	if err := f.SetFDB(key, port); err != nil {
+		return fmt.Errorf("adding %s to the datapath: %w", key.MAC, err)
+	}
+	return nil
+}
+
+// during calls measure while the datapath acts and counts its losses, and checks
+// that every frame which measure sent was redirected: one that went by the bridge
+// arrives as well, but not for the price that is to be measured.
+func (f *fastPath) during(measure func() (sent uint64, err error)) (err error) {
+	if err := f.AttachLossCounters(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.DetachLossCounters()) }()
+	if err := f.Renew(lease); err != nil {
+		return err
+	}
+	before, err := f.Counters()
+	if err != nil {
+		return err
+	}
+	sent, err := measure()
+	if err != nil {
+		return err
+	}
+	after, err := f.Counters()
+	if err != nil {
+		return err
+	}
+	verdicts := after[f.nic].Verdicts
+	for v, n := range before[f.nic].Verdicts {
+		verdicts[v] -= n
+	}
+	if verdicts[vswitch.Redirected] != sent {
+		return fmt.Errorf("checking verdicts: of %d frames %d were redirected: %v", sent, verdicts[vswitch.Redirected], verdicts)
+	}
+	return nil
+}
+
+// mapBytes gives what the kernel says that each of the datapath's maps takes.
+func (f *fastPath) mapBytes() (map[string]uint64, error) {
+	sizes := map[string]uint64{}
+	for name, m := range f.Maps() {
+		info, err := m.Info()
+		if err != nil {
+			return nil, fmt.Errorf("reading the size of map %s: %w", name, err)
+		}
+		size, ok := info.Memlock()
+		if !ok {
+			return nil, fmt.Errorf("reading the size of map %s: the kernel does not tell it in fdinfo", name)
+		}
+		sizes[name] = size
+	}
+	return sizes, nil
+}

@@ -1,0 +1,127 @@
+package uplink
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/tapswitch/tapswitch/testvm/lab"
+	"github.com/tapswitch/tapswitch/tools/bench"
+	"github.com/tapswitch/tapswitch/tools/bench/ways"
+	"github.com/tapswitch/tapswitch/tools/livegen"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { lab.Main(m) }
+
+// All ways carry all frames; what they cost is none of a test's business.
+func TestRun(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	descriptors := countDescriptors(t)
+	var progress bytes.Buffer
+	r, err := Run(t.Context(), Options{Quick: true, Rounds: 1, Entries: 64, Ports: 3, Progress: &progress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{Floor, Limit, LimitArray, Tapswitch, TCRedirect, Bridge, BridgeDefault} {
+		way, ok := r.Ways.Way(name)
+		if !ok {
+			t.Errorf("%s was not measured", name)
+			continue
+		}
+		if way.Frames == 0 || way.Lost != 0 || way.Gross.Median <= 0 {
+			t.Errorf("%s: %d frames, %d lost, %v ns", name, way.Frames, way.Lost, way.Gross.Median)
+		}
+	}
+	if len(r.Findings) != len(Goals) {
+		t.Errorf("%d findings for %d goals", len(r.Findings), len(Goals))
+	}
+	type cell struct{ entries, ports int }
+	want := []cell{{2, 1}, {64, 1}, {2, 3}, {64, 3}}
+	for i, g := range r.Growth {
+		if i >= len(want) || want[i] != (cell{g.Entries, g.Ports}) {
+			t.Errorf("cell %d has %d entries and %d ports", i, g.Entries, g.Ports)
+		}
+		for _, way := range g.Ways.Ways {
+			if way.Lost != 0 {
+				t.Errorf("%d entries, %d ports, %s: %d frames lost", g.Entries, g.Ports, way.Name, way.Lost)
+			}
+		}
+		if g.mapTotal() == 0 {
+			t.Errorf("%d entries, %d ports: the maps take nothing", g.Entries, g.Ports)
+		}
+	}
+	if len(r.Growth) != len(want) {
+		t.Errorf("%d cells, want %d", len(r.Growth), len(want))
+	}
+	var text bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%s\n%s", &progress, &text)
+	if out, err := json.Marshal(r); err != nil || !strings.Contains(string(out), `"map_bytes"`) {
+		t.Errorf("JSON: %v\n%s", err, out)
+	}
+
+	devices, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(devices) != 1 {
+		t.Errorf("left devices behind: %v", devices)
+	}
+	if pins, err := os.ReadDir(pinDir); err == nil && len(pins) > 0 {
+		t.Errorf("left pins behind: %v", pins)
+	}
+	if after := countDescriptors(t); after != descriptors {
+		t.Errorf("%d descriptors are open, %d were before", after, descriptors)
+	}
+}
+
+func countDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// A frame that the datapath leaves to the bridge arrives, too, but must not pass
+// for a fast one.
+func TestSlowFramesAreNoticed(t *testing.T) {
+	h, err := newHost(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	taps := h.sink.Taps()
+	stations := makeStations(2, taps)
+	fast, err := openFastPath(h, taps, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fast.Close(false)
+	if err := h.addStation(stations[0].Dest, taps[0]); err != nil {
+		t.Fatal(err)
+	}
+	err = sendThrough(h, fast, stations[0])
+	if err == nil || !strings.Contains(err.Error(), "pass_learn") {
+		t.Errorf("got %v, want an error that names pass_learn", err)
+	}
+}
+
+// sendThrough sends a few frames through a datapath.
+func sendThrough(h *host, fast *fastPath, s ways.Station) error {
+	return livegen.OnCPU(senderCPU, func(g *livegen.Generator) error {
+		l := &lane{
+			host: h, generator: g, fast: fast, pacing: bench.Pacing{Burst: 64, Bursts: 1},
+			frame: livegen.UDPFrame(s.Dest, s.Source, livegen.MinFrame),
+		}
+		_, err := l.sampleFast(fast.UplinkRxXDP())
+		return err
+	})
+}
