@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,10 +54,12 @@ func linkName(hook string, ifindex int) string { return fmt.Sprintf("%s-%d", hoo
 // attach puts the role's program on the ingress of a device, unless somebody
 // else's is there.
 func (d *Datapath) attach(c vswitch.PortConfig) (hook, error) {
-	if reason, err := foreign(c.Ifindex, nil); err != nil {
+	found, err := foreignTC(slices.Values([]int{c.Ifindex}), nil)
+	if err != nil {
 		return nil, err
-	} else if reason != nil {
-		return nil, &vswitch.HeldError{Reason: *reason}
+	}
+	for _, reasons := range found {
+		return nil, &vswitch.HeldError{Reason: reasons[0]}
 	}
 	if c.Role == vswitch.RoleGuest {
 		return d.attachGuestRx(c.Ifindex)
@@ -65,6 +68,11 @@ func (d *Datapath) attach(c vswitch.PortConfig) (hook, error) {
 }
 
 func (d *Datapath) attachUplinkRxXDP(ifindex int) (hook, error) {
+	if reason, err := foreignXDP(ifindex); err != nil {
+		return nil, err
+	} else if reason != nil {
+		return nil, &vswitch.HeldError{Reason: *reason}
+	}
 	if err := checkXDPFeatures(ifindex); err != nil {
 		return nil, err
 	}
@@ -82,8 +90,7 @@ func xdpRefused(ifindex int, err error) error {
 	reason := "native XDP was refused: " + err.Error()
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-		return &vswitch.HeldError{Reason: vswitch.Hold(vswitch.HoldForeign,
-			"another XDP program came onto the device; take it off ('ip link set dev %s xdp off') if it is not needed", deviceName(ifindex))}
+		return &vswitch.HeldError{Reason: holdForeign("an XDP program", ifindex, "ip link show")}
 	case errors.Is(err, unix.EOPNOTSUPP):
 		reason = "the driver has no native XDP"
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ERANGE):

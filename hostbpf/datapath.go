@@ -385,28 +385,6 @@ func (d *Datapath) Active(within time.Duration) iter.Seq[vswitch.FDBKey] {
 	}
 }
 
-// Foreign looks for other people's programs on the ports, and gives the reasons
-// to hold them back, by ifindex. A device that has just gone has none.
-func (d *Datapath) Foreign(ifindexes iter.Seq[int]) (map[int][]vswitch.HoldReason, error) {
-	own := map[ebpf.ProgramID]bool{}
-	for _, p := range []*ebpf.Program{d.programs.UplinkRxXdp, d.programs.GuestRx} {
-		info, err := p.Info()
-		if err != nil {
-			return nil, fmt.Errorf("reading a program's id: %w", err)
-		}
-		if id, ok := info.ID(); ok {
-			own[id] = true
-		}
-	}
-	found := map[int][]vswitch.HoldReason{}
-	for ifindex := range ifindexes {
-		if reason, err := foreign(ifindex, own); err == nil && reason != nil {
-			found[ifindex] = append(found[ifindex], *reason)
-		}
-	}
-	return found, nil
-}
-
 // Close ends this process's hold on the datapath. With keep it stays pinned, to
 // be adopted, and stops acting when its deadline passes; otherwise every frame
 // passes at once and everything that the datapath made is removed.

@@ -1,8 +1,8 @@
 package hostbpf
 
 import (
-	"errors"
 	"fmt"
+	"iter"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -11,65 +11,122 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// foreign looks for programs of somebody else on a device: XDP, tcx, or tc
-// filters. own are the ids of our programs. It gives nil if there are none.
+// Foreign looks for other people's tc programs on the devices, and gives the
+// reasons to hold them back, by ifindex. A device that has just gone has none.
 //
-// Any of them holds the port back in both directions: the fast path would go
-// past what it does to a frame.
-func foreign(ifindex int, own map[ebpf.ProgramID]bool) (*vswitch.HoldReason, error) {
+// XDP is looked at when a port is attached: nobody can put another program
+// beside ours later, and one on a tap runs before our hook as it always did.
+func (d *Datapath) Foreign(ifindexes iter.Seq[int]) (map[int][]vswitch.HoldReason, error) {
+	own, err := d.ownPrograms()
+	if err != nil {
+		return nil, err
+	}
+	return foreignTC(ifindexes, own)
+}
+
+func (d *Datapath) ownPrograms() (map[ebpf.ProgramID]bool, error) {
+	own := map[ebpf.ProgramID]bool{}
+	for _, p := range []*ebpf.Program{d.programs.UplinkRxXdp, d.programs.GuestRx} {
+		info, err := p.Info()
+		if err != nil {
+			return nil, fmt.Errorf("reading a program's id: %w", err)
+		}
+		if id, ok := info.ID(); ok {
+			own[id] = true
+		}
+	}
+	return own, nil
+}
+
+// holdForeign words the reason for a program on a device.
+func holdForeign(what string, ifindex int, how string) vswitch.HoldReason {
+	name := deviceName(ifindex)
+	return vswitch.Hold(vswitch.HoldForeign, "%s of somebody else is on %s; take it off if it is not needed (see '%s %s')", what, name, how, name)
+}
+
+// foreignXDP gives the reason to leave a device alone that runs an XDP program.
+func foreignXDP(ifindex int) (*vswitch.HoldReason, error) {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
 		return nil, fmt.Errorf("looking at device %d: %w", ifindex, err)
 	}
-	attrs := l.Attrs()
-	hold := func(what, how string, args ...any) *vswitch.HoldReason {
-		r := vswitch.Hold(vswitch.HoldForeign, "%s is on %s; take it off (%s) if it is not needed",
-			what, attrs.Name, fmt.Sprintf(how, args...))
-		return &r
+	x := l.Attrs().Xdp
+	if x == nil || !x.Attached {
+		return nil, nil
 	}
-	if x := attrs.Xdp; x != nil && x.Attached && !own[ebpf.ProgramID(x.ProgId)] {
-		return hold(programName("XDP program", ebpf.ProgramID(x.ProgId)), "ip link set dev %s xdp off", attrs.Name), nil
+	r := holdForeign(programName("XDP program", ebpf.ProgramID(x.ProgId)), ifindex, "ip link show")
+	return &r, nil
+}
+
+// foreignTC looks for tcx programs and tc filters in both directions.
+func foreignTC(ifindexes iter.Seq[int], own map[ebpf.ProgramID]bool) (map[int][]vswitch.HoldReason, error) {
+	classified, err := classifiers()
+	if err != nil {
+		return nil, err
 	}
+	found := map[int][]vswitch.HoldReason{}
+	for ifindex := range ifindexes {
+		what, how := foreignTCX(ifindex, own), "bpftool net show dev"
+		if what == "" && classified[ifindex] {
+			what, how = foreignFilter(ifindex, own), "tc filter show dev"
+		}
+		if what != "" {
+			found[ifindex] = append(found[ifindex], holdForeign(what, ifindex, how))
+		}
+	}
+	return found, nil
+}
+
+// classifiers gives the devices that have a clsact or ingress qdisc, by one
+// request for all.
+func classifiers() (map[int]bool, error) {
+	qdiscs, err := netlink.QdiscList(nil)
+	if err != nil {
+		return nil, fmt.Errorf("listing qdiscs: %w", err)
+	}
+	found := map[int]bool{}
+	for _, q := range qdiscs {
+		if t := q.Type(); t == "clsact" || t == "ingress" {
+			found[q.Attrs().LinkIndex] = true
+		}
+	}
+	return found, nil
+}
+
+// foreignTCX names a tcx program that is not ours; empty if there is none.
+func foreignTCX(ifindex int, own map[ebpf.ProgramID]bool) string {
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		result, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
-		if errors.Is(err, ebpf.ErrNotSupported) {
-			break
-		}
 		if err != nil {
-			return nil, fmt.Errorf("asking for the tcx programs of %s: %w", attrs.Name, err)
+			return "" // before Linux 6.6, or the device is gone
 		}
 		for _, p := range result.Programs {
 			if !own[p.ID] {
-				return hold(programName("tcx program", p.ID), "bpftool net show dev %s", attrs.Name), nil
+				return programName("tcx program", p.ID)
 			}
 		}
 	}
-	return foreignFilter(l, own, hold)
+	return ""
 }
 
-// foreignFilter looks for tc filters at a device's clsact or ingress qdisc.
-func foreignFilter(l netlink.Link, own map[ebpf.ProgramID]bool, hold func(string, string, ...any) *vswitch.HoldReason) (*vswitch.HoldReason, error) {
-	qdiscs, err := netlink.QdiscList(l)
+// foreignFilter names a tc filter that is not ours; empty if there is none.
+func foreignFilter(ifindex int, own map[ebpf.ProgramID]bool) string {
+	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
-		return nil, fmt.Errorf("listing the qdiscs of %s: %w", l.Attrs().Name, err)
+		return ""
 	}
-	for _, q := range qdiscs {
-		if q.Type() != "clsact" && q.Type() != "ingress" {
-			continue
+	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
+		filters, err := netlink.FilterList(l, parent)
+		if err != nil {
+			return ""
 		}
-		for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-			filters, err := netlink.FilterList(l, parent)
-			if err != nil {
-				return nil, fmt.Errorf("listing the filters of %s: %w", l.Attrs().Name, err)
-			}
-			for _, f := range filters {
-				if bpf, ok := f.(*netlink.BpfFilter); !ok || !own[ebpf.ProgramID(bpf.Id)] {
-					return hold("a tc "+f.Type()+" filter", "tc filter show dev %s ingress", l.Attrs().Name), nil
-				}
+		for _, f := range filters {
+			if bpf, ok := f.(*netlink.BpfFilter); !ok || !own[ebpf.ProgramID(bpf.Id)] {
+				return "tc " + f.Type() + " filter"
 			}
 		}
 	}
-	return nil, nil
+	return ""
 }
 
 // programName describes a program for people.

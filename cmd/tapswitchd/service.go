@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"reflect"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tapswitch/tapswitch/hostbpf"
+	"github.com/tapswitch/tapswitch/vswitch"
+	"github.com/tapswitch/tapswitch/vswitch/bridge"
+)
+
+// lookEvery is how often everything is read again, in case an event was lost in
+// a way that nobody noticed.
+const lookEvery = time.Minute
+
+// policeEvery is how often the ports are looked at for what makes no event, such
+// as other people's programs.
+const policeEvery = time.Second
+
+// A service keeps the datapath in step with the bridges. One goroutine, in Run,
+// owns all of it; others reach it by do.
+type service struct {
+	log     *slog.Logger
+	dp      *hostbpf.Datapath
+	mirror  *bridge.Mirror
+	lease   time.Duration
+	started time.Time
+	// alive is called while the service is in order: ready first, then at every
+	// renewal.
+	ready, alive func()
+
+	plan    vswitch.Plan
+	foreign map[int][]vswitch.HoldReason
+	full    int  // entries for which there was no room
+	behind  bool // the datapath may not agree with the bridges: don't renew, look again
+	renewed time.Time
+	looked  time.Time
+	policed time.Time
+	aged    map[int]time.Time // last refresh round, by bridge
+	calls   chan func()
+}
+
+func newService(log *slog.Logger, dp *hostbpf.Datapath, mirror *bridge.Mirror, lease time.Duration) *service {
+	return &service{
+		log: log, dp: dp, mirror: mirror, lease: lease, started: time.Now(),
+		ready: func() {}, alive: func() {},
+		aged: map[int]time.Time{}, calls: make(chan func()),
+	}
+}
+
+// run keeps the datapath in step until ctx is done. The mirror is closed then.
+func (s *service) run(ctx context.Context) error {
+	batches := make(chan bridge.Batch)
+	tasks, ctx := errgroup.WithContext(ctx)
+	context.AfterFunc(ctx, func() { s.mirror.Close() })
+	tasks.Go(func() error {
+		for {
+			b, err := s.mirror.Receive()
+			if err != nil {
+				if errors.Is(err, os.ErrClosed) {
+					return nil
+				}
+				return fmt.Errorf("hearing of bridge changes: %w", err)
+			}
+			select {
+			case batches <- b:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	})
+	tasks.Go(func() error { return s.loop(ctx, batches) })
+	return tasks.Wait()
+}
+
+func (s *service) loop(ctx context.Context, batches <-chan bridge.Batch) error {
+	s.lookForForeign()
+	s.reconcile()
+	if err := s.renew(); err != nil {
+		return err
+	}
+	s.looked = time.Now()
+	s.ready()
+	tick := time.NewTicker(s.lease / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case b := <-batches:
+			change, err := s.mirror.Apply(b)
+			s.follow(change, err)
+		case <-tick.C:
+			s.tick()
+			if err := s.renew(); err != nil {
+				return err
+			}
+		case f := <-s.calls:
+			f()
+		}
+	}
+}
+
+// do runs f in the service's goroutine.
+func (s *service) do(ctx context.Context, f func()) error {
+	done := make(chan struct{})
+	select {
+	case s.calls <- func() { defer close(done); f() }:
+		<-done
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// follow applies what the mirror says has changed.
+func (s *service) follow(c bridge.Change, err error) {
+	if err != nil {
+		s.log.Warn("reading everything again", "because", err)
+		s.behind = true
+	}
+	if c.Resync {
+		s.looked = time.Now()
+	}
+	if c.Topology || c.Resync {
+		s.reconcile()
+		return
+	}
+	for _, key := range c.FDB {
+		e, ok := s.mirror.FDB[key]
+		switch err := vswitch.ReconcileEntry(s.dp, s.plan, key, e, ok); {
+		case errors.Is(err, vswitch.ErrFull):
+			s.full++ // counted anew at the next look
+		case err != nil:
+			s.log.Warn("applying a forwarding entry", "mac", key.MAC, "error", err)
+			s.behind = true
+		}
+	}
+}
+
+// reconcile makes the datapath agree with all that is known.
+func (s *service) reconcile() {
+	o := s.mirror.Observation()
+	o.Holds = s.mirror.Holds()
+	for ifindex, reasons := range s.foreign {
+		o.Holds[ifindex] = append(o.Holds[ifindex], reasons...)
+	}
+	o.Attached = map[int]bool{}
+	for ifindex := range s.dp.Ports() {
+		o.Attached[ifindex] = s.dp.Hook(ifindex) != ""
+	}
+	plan, full, err := vswitch.Reconcile(s.dp, o, s.mirror.FDB)
+	if s.behind = err != nil; s.behind {
+		s.log.Error("bringing the datapath in step with the bridges", "error", err)
+	}
+	s.logChanges(plan)
+	s.plan, s.full = plan, full
+}
+
+func (s *service) logChanges(plan vswitch.Plan) {
+	for ifindex, p := range plan.Ports {
+		old, there := s.plan.Ports[ifindex]
+		if there && old.State() == p.State() && slices.Equal(old.Held, p.Held) {
+			continue
+		}
+		attrs := []any{"port", p.Name, "ifindex", ifindex, "bridge", plan.Bridges[p.Bridge].Name, "role", p.Role, "state", p.State()}
+		for _, h := range p.Held {
+			attrs = append(attrs, "because", h.Text)
+		}
+		s.log.Info("port", attrs...)
+	}
+	for ifindex, p := range s.plan.Ports {
+		if _, still := plan.Ports[ifindex]; !still {
+			s.log.Info("port gone", "port", p.Name, "ifindex", ifindex)
+		}
+	}
+}
+
+// tick does what no event asks for.
+func (s *service) tick() {
+	now := time.Now()
+	if s.behind || s.full > 0 || now.Sub(s.looked) >= lookEvery {
+		change, err := s.mirror.Resync()
+		s.follow(change, err)
+	}
+	if now.Sub(s.policed) >= policeEvery {
+		s.policed = now
+		if s.lookForForeign() || s.refused() {
+			s.reconcile()
+		}
+	}
+	s.refresh(now)
+}
+
+// lookForForeign looks for other people's programs, and says whether what it
+// found is new.
+func (s *service) lookForForeign() bool {
+	found, err := s.dp.Foreign(maps.Keys(s.mirror.Ports))
+	if err != nil {
+		s.log.Warn("looking for other programs on the ports", "error", err)
+		return false
+	}
+	changed := !reflect.DeepEqual(found, s.foreign)
+	s.foreign = found
+	return changed
+}
+
+// refused says whether a port may be attachable by now that was not: nothing
+// tells when somebody else's program goes.
+func (s *service) refused() bool {
+	for _, p := range s.plan.Ports {
+		for _, h := range p.Held {
+			if h.Code == vswitch.HoldForeign || h.Code == vswitch.HoldFailed {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refresh keeps addresses alive in the bridges that only the fast path sees.
+func (s *service) refresh(now time.Time) {
+	maps.DeleteFunc(s.aged, func(ifindex int, _ time.Time) bool {
+		_, there := s.plan.Bridges[ifindex]
+		return !there
+	})
+	for ifindex, br := range s.plan.Bridges {
+		every := vswitch.RefreshEvery(br.Ageing)
+		if every == 0 || now.Sub(s.aged[ifindex]) < every {
+			continue
+		}
+		since := min(now.Sub(s.aged[ifindex]), br.Ageing)
+		s.aged[ifindex] = now
+		var active []vswitch.FDBEntry
+		for key := range s.dp.Active(since) {
+			if e, ok := s.mirror.FDB[key]; ok && key.Bridge == ifindex && e.Origin == vswitch.OriginLearned {
+				active = append(active, e)
+			}
+		}
+		if err := s.mirror.Refresh(active); err != nil {
+			s.log.Warn("refreshing addresses in use", "bridge", br.Name, "error", err)
+		}
+	}
+}
+
+// renew lets the datapath go on, unless it may disagree with the bridges.
+func (s *service) renew() error {
+	if s.behind {
+		return nil
+	}
+	if err := s.dp.Renew(s.lease); err != nil {
+		return err
+	}
+	s.renewed = time.Now()
+	s.alive()
+	return nil
+}
