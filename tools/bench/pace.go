@@ -21,7 +21,8 @@ type Pacing struct {
 	// negative number none.
 	WarmUp int
 	// Bound is how long to wait for the rest of a burst while nothing arrives,
-	// before it is counted as lost; zero means 100 ms.
+	// before it is counted as lost; zero means 1 s. The reader may be kept off
+	// its CPU for a while, and only losses cost the wait.
 	Bound time.Duration
 }
 
@@ -33,8 +34,8 @@ const poll = 20 * time.Microsecond
 
 // Sample sends bursts and counts what arrives. A nil sink means that nothing
 // should: the frames end in the program. The error is ErrDisturbed if the number
-// of frames sent isn't known, and another one if more arrived than were sent,
-// because somebody else sends then, or the bridge floods.
+// of frames sent isn't known, or more arrived than were sent, because somebody
+// else sends, the bridge floods, or the reader was away for longer than Bound.
 //
 // It is to be called on a thread that does nothing else.
 func (p Pacing) Sample(send func(n int) (livegen.Burst, error), sink Sink) (Sample, error) {
@@ -49,7 +50,7 @@ func (p Pacing) Sample(send func(n int) (livegen.Burst, error), sink Sink) (Samp
 		warmUp = 1
 	}
 	if bound == 0 {
-		bound = 100 * time.Millisecond
+		bound = time.Second
 	}
 	var sample Sample
 	for i := range warmUp + bursts {
@@ -68,7 +69,7 @@ func (p Pacing) Sample(send func(n int) (livegen.Burst, error), sink Sink) (Samp
 			arrived = await(sink, before, burst.Frames, bound)
 		}
 		if arrived > burst.Frames {
-			return Sample{}, fmt.Errorf("counting a burst of %d frames: %d arrived", burst.Frames, arrived)
+			return Sample{}, fmt.Errorf("counting a burst of %d frames: %d arrived: %w", burst.Frames, arrived, ErrDisturbed)
 		}
 		if i >= warmUp {
 			sample.Frames += burst.Frames
