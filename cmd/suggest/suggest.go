@@ -9,17 +9,28 @@ import (
 )
 
 // Nearest gives the known word that is the fewest edits away from word, if it is
-// near enough to be what was meant. Case does not count.
+// near enough to be what was meant; of several, the one that begins like it for
+// longest. Case does not count.
 func Nearest(word string, known []string) (nearest string, ok bool) {
 	word = strings.ToLower(word)
 	// Two letters that have changed places are two edits, so half may be wrong.
-	best := max(1, len(word)/2) + 1
+	least, longest := max(1, len(word)/2), -1
 	for _, k := range known {
-		if d := levenshtein.ComputeDistance(word, strings.ToLower(k)); d < best {
-			best, nearest, ok = d, k, true
+		lower := strings.ToLower(k)
+		edits, prefix := levenshtein.ComputeDistance(word, lower), commonPrefix(word, lower)
+		if edits < least || edits == least && prefix > longest {
+			least, longest, nearest, ok = edits, prefix, k, true
 		}
 	}
 	return nearest, ok
+}
+
+func commonPrefix(a, b string) int {
+	n := 0
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // Hint gives the end of an error message: the nearest known word if there is

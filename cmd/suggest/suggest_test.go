@@ -22,6 +22,14 @@ func TestNearest(t *testing.T) {
 	}
 }
 
+func TestNearestOfEquals(t *testing.T) {
+	for _, known := range [][]string{{"drops", "ports"}, {"ports", "drops"}} {
+		if got, _ := Nearest("prots", known); got != "ports" {
+			t.Errorf("Nearest(prots) of %q = %q, want ports", known, got)
+		}
+	}
+}
+
 func TestHint(t *testing.T) {
 	known := []string{"ports", "status"}
 	if got, want := Hint("port", known), `did you mean "ports"?`; got != want {
