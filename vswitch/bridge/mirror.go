@@ -1,0 +1,346 @@
+// Package bridge mirrors the Linux bridges of a network namespace into
+// vswitch's types: bridges, ports with their role and state, and forwarding
+// entries. It hears of changes by rtnetlink and reads everything again after an
+// overflow. It also refreshes the ages of learned entries whose frames the
+// bridge does not see.
+//
+// It needs nothing newer than Linux 5.0.
+package bridge
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+// DefaultReceiveBuffer is the size of the event socket's receive buffer in
+// bytes. The kernel doubles it, and charges about 768 bytes for each FDB event:
+// room for some 40,000.
+const DefaultReceiveBuffer = 16 << 20
+
+// maxBatch bounds the events per batch, and with them the memory that a flood
+// of new addresses can take, at about 80 bytes each.
+const maxBatch = 8192
+
+// rtextFilterSkipStats leaves statistics out of a dump (Linux 4.4).
+const rtextFilterSkipStats = 1 << 3
+
+// Options say what a Mirror should do. The zero value is the default.
+type Options struct {
+	// Uplinks names devices to take as uplinks although their kind says
+	// otherwise, such as a veth.
+	Uplinks []string
+	// ReceiveBuffer is the size of the event socket's receive buffer in bytes;
+	// 0 means DefaultReceiveBuffer. Without CAP_NET_ADMIN in the initial user
+	// namespace the kernel limits it to net.core.rmem_max.
+	ReceiveBuffer int
+}
+
+// A Mirror is a copy of what the kernel's bridges know. One goroutine calls
+// Receive; another, its owner, calls all else and reads the maps. Close may be
+// called by any.
+type Mirror struct {
+	// Bridges are all bridges of the network namespace, by ifindex.
+	Bridges map[int]vswitch.Bridge
+	// Ports are all devices enslaved to one of them, by ifindex.
+	Ports map[int]vswitch.Port
+	// FDB is the bridges' forwarding table. Every entry leads to one of the
+	// ports of its bridge, or to the bridge itself; only that of a bridge that
+	// is just being made may be there a moment before it. Updated is as of the last
+	// event or dump: the kernel does not tell of each frame. Resync replaces
+	// the maps.
+	FDB map[vswitch.FDBKey]vswitch.FDBEntry
+
+	options Options
+	links   map[int]*link
+	entries map[int]int // number of FDB entries, by port
+	stale   bool        // a resync is due
+
+	events   *conn // of the goroutine that calls Receive
+	buf      []byte
+	requests *conn
+
+	refreshes atomic.Uint64 // how many have ended
+	// pending are the ports of refreshes that may have met events under way. It
+	// is empty again once the socket has been; it never has more keys than the
+	// FDB had since.
+	pending map[vswitch.FDBKey]int
+	moved   map[vswitch.FDBKey]vswitch.FDBEntry
+}
+
+// A Batch is what one Receive has read.
+type Batch struct {
+	// Overflow says that the kernel had to drop events. Apply then reads
+	// everything again.
+	Overflow bool
+
+	events  []event
+	drained uint64 // refreshes that had ended when the socket was found empty
+}
+
+// An event is one message, about a link or about an FDB entry.
+type event struct {
+	link    *link // nil for an entry
+	family  uint8 // of the link's message
+	deleted bool
+	entry   vswitch.FDBEntry
+}
+
+// A Change says what became different.
+type Change struct {
+	// Topology says that Bridges, Ports or Holds changed.
+	Topology bool
+	// FDB has the keys of entries that came, went, or have another port or
+	// origin, each once.
+	FDB []vswitch.FDBKey
+	// Resync says that everything was read again.
+	Resync bool
+}
+
+// Open subscribes to the bridges of the calling thread's network namespace and
+// reads their state. It needs no privilege; Refresh needs CAP_NET_ADMIN.
+func Open(o Options) (*Mirror, error) {
+	if o.ReceiveBuffer == 0 {
+		o.ReceiveBuffer = DefaultReceiveBuffer
+	}
+	m := blank(o)
+	// One socket for both groups keeps the order of link and FDB events.
+	events, err := dial(1<<(unix.RTNLGRP_LINK-1)|1<<(unix.RTNLGRP_NEIGH-1), func(fd int) error {
+		return prepareEvents(fd, o.ReceiveBuffer)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("subscribing to bridge events: %w", err)
+	}
+	m.events, m.buf = events, make([]byte, maxDatagram)
+	requests, err := dial(0, nil)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the bridge mirror: %w", err), events.close())
+	}
+	m.requests = requests
+	if _, err := m.Resync(); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the bridge mirror: %w", err), m.Close())
+	}
+	return m, nil
+}
+
+func blank(o Options) *Mirror {
+	return &Mirror{
+		Bridges: map[int]vswitch.Bridge{},
+		Ports:   map[int]vswitch.Port{},
+		FDB:     map[vswitch.FDBKey]vswitch.FDBEntry{},
+		options: o,
+		links:   map[int]*link{},
+		entries: map[int]int{},
+	}
+}
+
+// prepareEvents sizes the receive buffer, and has the host's ARP traffic and the
+// tables of tunnels filtered out before they take room in it.
+func prepareEvents(fd, size int) error {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size); err != nil {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
+			return fmt.Errorf("setting the receive buffer to %d bytes: %w", size, err)
+		}
+	}
+	// Classic BPF loads numbers in network byte order.
+	wire := func(typ uint16) uint32 {
+		return uint32(binary.BigEndian.Uint16(native.AppendUint16(nil, typ)))
+	}
+	const (
+		typ    = 4
+		family = unix.SizeofNlMsghdr
+		flags  = unix.SizeofNlMsghdr + 10
+	)
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: typ},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: wire(unix.RTM_NEWNEIGH), Jt: 1},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: wire(unix.RTM_DELNEIGH), Jf: 4},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: family},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.AF_BRIDGE, Jf: 3},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flags},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: netlink.NTF_SELF, Jt: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
+	prog := &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, prog); err != nil {
+		return fmt.Errorf("filtering events: %w", err)
+	}
+	return nil
+}
+
+// Close ends the mirror. A blocked Receive returns os.ErrClosed.
+func (m *Mirror) Close() error {
+	return errors.Join(m.events.close(), m.requests.close())
+}
+
+// Receive waits for events and reads those that are queued, up to some
+// thousand. It returns os.ErrClosed after Close. Any other error is the
+// socket's; open a new Mirror then.
+func (m *Mirror) Receive() (Batch, error) {
+	var (
+		batch     Batch
+		failed    error
+		discarded int
+	)
+	mark := m.refreshes.Load()
+	now := time.Now()
+	err := m.events.receive(m.buf, func(b []byte, err error) bool {
+		switch {
+		case err == unix.EAGAIN:
+			if len(batch.events) > 0 || batch.Overflow {
+				batch.drained = mark
+				return false
+			}
+		case err == unix.ENOBUFS:
+			// The kernel queues nothing more, and does not say so again, until
+			// the queue has been empty: read on, whatever it is.
+			batch.Overflow, batch.events = true, nil
+		case err != nil:
+			failed = fmt.Errorf("receiving bridge events: %w", err)
+			return false
+		case batch.Overflow:
+			discarded++
+		default:
+			batch.read(b, now)
+		}
+		// No event takes less than 256 bytes, so the queue has been empty after
+		// so many, also if new ones come faster than they can be read.
+		if len(batch.events) >= maxBatch || discarded > 2*m.options.ReceiveBuffer/256+maxBatch {
+			return false
+		}
+		// Before the next read, so that it covers all refreshes up to here.
+		mark = m.refreshes.Load()
+		now = time.Now()
+		return true
+	})
+	return batch, errors.Join(err, failed)
+}
+
+// read takes over the messages of a datagram.
+func (batch *Batch) read(b []byte, now time.Time) {
+	for msg := range messages(b) {
+		switch msg.typ {
+		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+			if family, l, ok := parseLink(msg.data); ok && (family == unix.AF_UNSPEC || family == unix.AF_BRIDGE) {
+				batch.events = append(batch.events, event{link: l, family: family, deleted: msg.typ == unix.RTM_DELLINK})
+			}
+		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+			if e, ok := parseEntry(msg.data, now); ok {
+				batch.events = append(batch.events, event{entry: e, deleted: msg.typ == unix.RTM_DELNEIGH})
+			}
+		case unix.NLMSG_OVERRUN:
+			batch.Overflow, batch.events = true, nil
+			return
+		}
+	}
+}
+
+// Apply takes over a batch. The change counts also if there is an error: it
+// tells of a refresh that failed, or of a resync, which the next Apply then
+// tries again.
+//
+// Events tell how something was when they were made. Those that were queued
+// before a resync are applied after it; the mirror is then behind for a moment,
+// and right again when the last of them has been applied.
+func (m *Mirror) Apply(b Batch) (Change, error) {
+	if b.Overflow || m.stale {
+		return m.Resync()
+	}
+	var c Change
+	for i := range b.events {
+		e := &b.events[i]
+		if e.link != nil {
+			m.applyLink(e.family, e.deleted, e.link, &c)
+		} else {
+			m.applyEntry(e.deleted, e.entry, &c)
+		}
+	}
+	c.FDB = unique(c.FDB)
+	return c, m.settle(b.drained)
+}
+
+// Resync reads everything again. After an error the mirror is as it was.
+//
+// It also repairs what events can't: the kernel makes some of them outside the
+// lock that orders the changes, so two about the same thing may come in the
+// wrong order, and a dump of a table from which entries are deleted meanwhile
+// may leave some out. Nor does the kernel tell that it shortens a bridge's
+// ageing time while its spanning tree changes. Call it now and then.
+func (m *Mirror) Resync() (Change, error) {
+	m.stale = true
+	c := Change{Resync: true}
+	next := blank(m.options)
+	if err := next.dumpLinks(m.requests); err != nil {
+		return Change{}, fmt.Errorf("reading the links: %w", err)
+	}
+	next.placeAll(&Change{})
+	next.FDB = make(map[vswitch.FDBKey]vswitch.FDBEntry, len(m.FDB))
+	if err := next.dumpFDB(m.requests); err != nil {
+		return Change{}, fmt.Errorf("reading the forwarding tables: %w", err)
+	}
+	c.Topology = !maps.Equal(m.Bridges, next.Bridges) || !maps.EqualFunc(m.Ports, next.Ports, samePort) ||
+		!maps.Equal(m.promiscuous(), next.promiscuous())
+	diffFDB(m.FDB, next.FDB, &c)
+	c.FDB = unique(c.FDB)
+	m.links, m.Bridges, m.Ports = next.links, next.Bridges, next.Ports
+	m.FDB, m.entries = next.FDB, next.entries
+	m.stale = false
+	return c, nil
+}
+
+// dumpLinks reads all links, again if they changed meanwhile.
+func (m *Mirror) dumpLinks(c *conn) error {
+	body := append(make([]byte, unix.SizeofIfInfomsg),
+		appendAttribute(nil, unix.IFLA_EXT_MASK, native.AppendUint32(nil, rtextFilterSkipStats))...)
+	var err error
+	for range 10 {
+		clear(m.links)
+		err = c.dump(unix.RTM_GETLINK, body, func(b []byte) {
+			if _, l, ok := parseLink(b); ok {
+				m.links[l.index] = l
+			}
+		})
+		if !errors.Is(err, errInterrupted) {
+			break
+		}
+	}
+	return err
+}
+
+func (m *Mirror) promiscuous() map[int]bool {
+	set := map[int]bool{}
+	for index := range m.Bridges {
+		if m.links[index].promiscuous {
+			set[index] = true
+		}
+	}
+	return set
+}
+
+// Holds gives the reasons to hold ports back that lie in their bridge and that
+// vswitch.Bridge has no field for, by the bridge's ifindex. The map is the
+// caller's.
+func (m *Mirror) Holds() map[int][]vswitch.HoldReason {
+	holds := map[int][]vswitch.HoldReason{}
+	for index := range m.promiscuous() {
+		holds[index] = []vswitch.HoldReason{vswitch.Hold(vswitch.HoldSettings,
+			"bridge %s is promiscuous, so the host gets a copy of every frame; end the capture on it", m.Bridges[index].Name)}
+	}
+	return holds
+}
+
+// Observation gives the bridges and ports for a plan. The maps are the
+// caller's; Holds and Attached are empty.
+func (m *Mirror) Observation() *vswitch.Observation {
+	return &vswitch.Observation{Bridges: maps.Clone(m.Bridges), Ports: maps.Clone(m.Ports)}
+}

@@ -1,0 +1,97 @@
+package bridge
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+
+	"github.com/vishvananda/netlink/nl"
+
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+func TestSettings(t *testing.T) {
+	newNetns(t)
+	f := follow(t, Options{})
+	br := addBridge(t, "br0")
+	guest := addTap(t, "vnet0").index
+	other := addTap(t, "vnet1").index
+	enslave(t, guest, br)
+	enslave(t, other, br)
+	f.wantPort("a port at its defaults has no settings", guest, func(p vswitch.Port) bool { return p.Settings == nil })
+
+	on, off := []byte{1}, []byte{0}
+	for _, tc := range []struct {
+		attr      int
+		set, back []byte
+		want      string
+	}{
+		{nl.IFLA_BRPORT_ISOLATED, on, off, "isolated=on"},
+		{nl.IFLA_BRPORT_LOCKED, on, off, "locked=on"},
+		{nl.IFLA_BRPORT_PROXYARP, on, off, "proxy_arp=on"},
+		{nl.IFLA_BRPORT_PROXYARP_WIFI, on, off, "proxy_arp_wifi=on"},
+		{nl.IFLA_BRPORT_NEIGH_SUPPRESS, on, off, "neigh_suppress=on"},
+		{brportNeighVLANSuppress, on, off, "neigh_vlan_suppress=on"},
+		{nl.IFLA_BRPORT_VLAN_TUNNEL, on, off, "vlan_tunnel=on"},
+		{brportBackupNHID, []byte{7, 0, 0, 0}, make([]byte, 4), "backup_nhid=7"},
+	} {
+		setPort(t, guest, tc.attr, tc.set)
+		f.wantPort(tc.want, guest, func(p vswitch.Port) bool { return slices.Equal(p.Settings, []string{tc.want}) })
+		f.wantFresh()
+		setPort(t, guest, tc.attr, tc.back)
+		f.wantPort("no settings after "+tc.want, guest, func(p vswitch.Port) bool { return p.Settings == nil })
+	}
+
+	// What can't matter to a known unicast frame does not hold a port back.
+	for attr, v := range map[int][]byte{
+		nl.IFLA_BRPORT_MODE: on, nl.IFLA_BRPORT_GUARD: on, nl.IFLA_BRPORT_PROTECT: on, nl.IFLA_BRPORT_FAST_LEAVE: on,
+		nl.IFLA_BRPORT_LEARNING: off, nl.IFLA_BRPORT_UNICAST_FLOOD: off, nl.IFLA_BRPORT_MCAST_FLOOD: off,
+		nl.IFLA_BRPORT_BCAST_FLOOD: off, nl.IFLA_BRPORT_MCAST_TO_UCAST: on, nl.IFLA_BRPORT_COST: {9, 0, 0, 0},
+		nl.IFLA_BRPORT_PRIORITY: {9, 0}, nl.IFLA_BRPORT_GROUP_FWD_MASK: {8, 0}, nl.IFLA_BRPORT_MULTICAST_ROUTER: {2},
+	} {
+		setPort(t, guest, attr, v)
+		f.sync()
+		if s := f.Ports[guest].Settings; s != nil {
+			t.Errorf("attribute %d of value %v holds the port back: %v", attr, v, s)
+		}
+	}
+	if f.links[guest].learning || !f.links[other].learning {
+		t.Error("the learning flag is not kept")
+	}
+	f.wantFresh()
+}
+
+func TestSettingsTable(t *testing.T) {
+	for attr, s := range settings {
+		if attr != nl.IFLA_BRPORT_UNSPEC && (s.name == "" || s.kind == settingUnknown) {
+			t.Errorf("attribute %d has no entry", attr)
+		}
+	}
+	var b []byte
+	for attr := range len(settings) + 1 {
+		b = appendAttribute(b, uint16(attr), []byte{1})
+	}
+	var l link
+	l.parsePort(b)
+	want := []string{"backup_nhid=1", "backup_port=1", "isolated=on", "locked=on", "mab=on", "neigh_suppress=on",
+		"neigh_vlan_suppress=on", "proxy_arp=on", "proxy_arp_wifi=on", "unknown(46)", "vlan_tunnel=on"}
+	if !slices.Equal(l.settings, want) {
+		t.Errorf("settings are %q, want %q", l.settings, want)
+	}
+}
+
+// Whatever the bytes are, reading them ends without a panic.
+func FuzzParse(f *testing.F) {
+	f.Add(linkMessage(1, "br0", linkInfo(kindBridge, "", nil)))
+	f.Add(bytes.Repeat([]byte{7}, 40))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		parseLink(b)
+		if len(b) > 0 {
+			b[0] = 7
+		}
+		parseLink(b)
+		for range messages(b) {
+			continue
+		}
+	})
+}
