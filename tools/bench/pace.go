@@ -87,7 +87,7 @@ func await(sink Sink, before, n uint64, bound time.Duration) uint64 {
 	for arrived < n && time.Since(last) < bound {
 		// Not time.Sleep: it would hand the thread's work to another one.
 		ts := unix.NsecToTimespec(poll.Nanoseconds())
-		unix.Nanosleep(&ts, nil)
+		_ = unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
 		if now := sink.Frames() - before; now != arrived {
 			arrived, last = now, time.Now()
 		}

@@ -79,8 +79,7 @@ func (g *Generator) Send(t Traffic, n int) (Burst, error) {
 		Repeat:    uint32(n),
 		Flags:     unix.BPF_F_TEST_XDP_LIVE_FRAMES,
 		BatchSize: uint32(batch),
-		// The only witness that the library began again after EINTR.
-		Reset: func() { burst.Interrupted++ },
+		Reset:     func() { burst.Interrupted++ }, //nolint:staticcheck // the only witness that the library began again after EINTR
 	}
 	unmask, err := maskSignals()
 	if err != nil {
@@ -125,7 +124,8 @@ func maskSignals() (unmask func(), err error) {
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &old); err != nil {
 		return nil, fmt.Errorf("masking signals: %w", err)
 	}
-	return func() { unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }, nil
+	// It can't fail: it is given what it gave.
+	return func() { _ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }, nil
 }
 
 // threadCPU gives the CPU time that the calling thread has used.
