@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"runtime"
 	"testing"
@@ -175,7 +176,7 @@ func (f *follower) wantEntry(what string, key vswitch.FDBKey, port int) {
 	f.wait(what, func() bool { return f.FDB[key].Port == port })
 }
 
-// A state is what two mirrors of the same bridges agree in.
+// A state is what two mirrors of the same bridges agree on.
 type state struct {
 	Bridges map[int]vswitch.Bridge
 	Ports   map[int]vswitch.Port
@@ -184,7 +185,14 @@ type state struct {
 }
 
 func stateOf(m *Mirror) state {
-	s := state{m.Bridges, m.Ports, map[vswitch.FDBKey]vswitch.FDBEntry{}, m.Holds()}
+	s := state{maps.Clone(m.Bridges), m.Ports, map[vswitch.FDBKey]vswitch.FDBEntry{}, m.Holds()}
+	for i, br := range s.Bridges {
+		if !br.Up {
+			// The kernel tells of such changes only when the bridge comes up.
+			br.Ageing, br.VLANFiltering = 0, false
+			s.Bridges[i] = br
+		}
+	}
 	for k, e := range m.FDB {
 		e.Updated = time.Time{}
 		s.FDB[k] = e

@@ -49,7 +49,8 @@ type Options struct {
 // Receive; another, its owner, calls all else and reads the maps. Close may be
 // called by any.
 type Mirror struct {
-	// Bridges are all bridges of the network namespace, by ifindex.
+	// Bridges are all bridges of the network namespace, by ifindex. The kernel
+	// tells of changes to the settings of one that is down when it comes up.
 	Bridges map[int]vswitch.Bridge
 	// Ports are all devices enslaved to one of them, by ifindex.
 	Ports map[int]vswitch.Port
