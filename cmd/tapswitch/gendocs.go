@@ -42,6 +42,10 @@ func genMan(root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("writing man pages: %w", err)
 	}
+	for _, c := range root.Commands() {
+		// Those who install completions need no pages on how to make them.
+		c.Hidden = c.Hidden || c.Name() == "completion"
+	}
 	header := &doc.GenManHeader{Section: "8", Source: "tapswitch " + version, Manual: "Tapswitch"}
 	if err := doc.GenManTree(root, header, dir); err != nil {
 		return fmt.Errorf("writing man pages: %w", err)

@@ -26,8 +26,10 @@ func TestGenDocs(t *testing.T) {
 			t.Errorf("%s: error %v, want %q in it", file, err, want)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(dir, "man8/tapswitch-gen-docs.8")); err == nil {
-		t.Error("the hidden command has a man page")
+	for _, name := range []string{"gen-docs", "completion", "completion-bash"} {
+		if _, err := os.Stat(filepath.Join(dir, "man8", "tapswitch-"+name+".8")); err == nil {
+			t.Errorf("%s has a man page", name)
+		}
 	}
 }
 
