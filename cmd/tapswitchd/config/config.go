@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/tapswitch/tapswitch/vswitch/control"
 )
 
 // DefaultPath is where the configuration is looked for if no path is given.
@@ -50,7 +52,7 @@ type Config struct {
 // Default gives the configuration that holds without a file.
 func Default() Config {
 	return Config{
-		Socket: "/run/tapswitch/tapswitchd.sock",
+		Socket: control.DefaultSocket,
 		Log:    slog.LevelInfo,
 		Lease:  2 * time.Second,
 	}
