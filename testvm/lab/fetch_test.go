@@ -47,6 +47,20 @@ func TestFetch(t *testing.T) {
 	}
 }
 
+func TestNICGROMergesFramesForTheGuest(t *testing.T) {
+	for _, gro := range []bool{false, true} {
+		l := testLab(t, Options{Guests: 1, NICGRO: gro})
+		g := l.Guests[0]
+		if _, err := Fetch(testContext(t), g.Node, l.Wire, WireAddr4, 8<<20); err != nil {
+			t.Fatal(err)
+		}
+		frames, bytes := g.ToGuest().Frames, g.ToGuest().Bytes
+		if merged := bytes/frames > 1514; merged != gro {
+			t.Errorf("with NICGRO=%v the guest got %d bytes in %d frames", gro, bytes, frames)
+		}
+	}
+}
+
 func TestFetchEndsWithItsContext(t *testing.T) {
 	l := testLab(t, Options{Guests: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)

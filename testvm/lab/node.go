@@ -19,8 +19,9 @@ import (
 
 // Node is a network namespace of its own: one machine of a lab. Nothing names
 // it; it lives as long as the Node does, and the kernel takes its devices away
-// with it. Its loopback is up, its IPv6 addresses are usable at once (duplicate
-// address detection is off) and it sends no router solicitations.
+// with it. Its loopback is up, duplicate address detection is off, so that IPv6
+// addresses are usable within milliseconds (those of AddAddr at once), and it
+// sends no router solicitations.
 //
 // All methods may be called from several goroutines.
 type Node struct {

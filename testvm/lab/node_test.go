@@ -5,13 +5,16 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 func testNode(t *testing.T, name string) *Node {
@@ -141,6 +144,49 @@ func TestNodeSocketsAreInside(t *testing.T) {
 	if _, err := n.Dial(ctx, "tcp", "localhost:1"); err == nil || !strings.Contains(err.Error(), "localhost") {
 		t.Errorf("dialing a name: %v, want an error that says so", err)
 	}
+}
+
+func TestNodeHasNoDuplicateAddressDetection(t *testing.T) {
+	n := testNode(t, "n")
+	tap, err := OpenTap(n, "eth0", TapOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tap.Close()
+	if err := n.SetUp("eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.WaitRunning(testContext(t), "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	// As a program under test does it, which doesn't say nodad.
+	if err := n.Command(testContext(t), "ip", "addr", "add", "2001:db8::5/64", "dev", "eth0").Run(); err != nil {
+		t.Fatal(err)
+	}
+	// Detection takes a second and more.
+	ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+	defer cancel()
+	err = n.WaitUntil(ctx, "the address is usable", func(h *netlink.Handle) (bool, error) {
+		addrs, err := h.AddrList(nil, unix.AF_INET6)
+		for _, a := range addrs {
+			if a.IP.Equal(net.ParseIP("2001:db8::5")) {
+				return a.Flags&unix.IFA_F_TENTATIVE == 0, err
+			}
+		}
+		return false, err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	// AddAddr's addresses wait for nothing.
+	if err := n.AddAddr("eth0", netip.MustParsePrefix("2001:db8::6/64")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := n.ListenPacket("udp", "[2001:db8::6]:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
 }
 
 func TestNodeSysctlIsItsOwn(t *testing.T) {

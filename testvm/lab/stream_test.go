@@ -64,16 +64,17 @@ func TestStreamsCrossEachOther(t *testing.T) {
 	}
 }
 
-// TestStreamSeesFaults relays a stream by hand, and breaks it on the way.
-func TestStreamSeesFaults(t *testing.T) {
-	a, b := testNode(t, "a"), testNode(t, "b")
-	taps := [2]*Tap{}
+// testTapPair gives two nodes whose taps have addresses. Frames from the second
+// to the first are relayed, the test does it the other way.
+func testTapPair(t *testing.T) (a, b *Node, taps [2]*Tap) {
+	t.Helper()
+	a, b = testNode(t, "a"), testNode(t, "b")
 	for i, n := range []*Node{a, b} {
 		tap, err := OpenTap(n, "eth0", TapOptions{VnetHdr: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer tap.Close()
+		t.Cleanup(func() { tap.Close() })
 		taps[i] = tap
 		addr, _ := GuestAddrs(i)
 		if err := n.AddAddr("eth0", onLink(addr)); err != nil {
@@ -83,17 +84,50 @@ func TestStreamSeesFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const lose, double, late = 7, 3, 5 // of those numbers modulo ten, in the order 5, 6 → 6, 5
+	var back way
+	go back.carry(taps[0], taps[1])
+	return a, b, taps
+}
+
+// TestStreamSparesQueues stops the path for longer than its queue can take.
+func TestStreamSparesQueues(t *testing.T) {
+	a, b, taps := testTapPair(t)
+	link, err := a.Link("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Netlink().LinkSetTxQLen(link, 100); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
 		frame := make([]byte, 2048)
-		for {
-			n, err := taps[1].Read(frame)
+		for i := 0; ; i++ {
+			n, err := taps[0].Read(frame)
 			if err != nil {
 				return
 			}
-			taps[0].Write(frame[:n])
+			if i%500 == 499 {
+				time.Sleep(100 * time.Millisecond) // the CPU is busy elsewhere
+			}
+			taps[1].Write(frame[:n])
 		}
 	}()
+	s, err := StartStream(a, b, StreamOptions{Rate: 5000, Window: 64})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WaitReceived(testContext(t), 2000); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.Stop(); r.Lost != 0 || r.Refused != 0 {
+		t.Errorf("report is %+v, want nothing lost", r)
+	}
+}
+
+// TestStreamSeesFaults relays a stream by hand, and breaks it on the way.
+func TestStreamSeesFaults(t *testing.T) {
+	a, b, taps := testTapPair(t)
+	const lose, double, late = 7, 3, 5 // of those numbers modulo ten, in the order 5, 6 → 6, 5
 	go func() {
 		frame := make([]byte, 2048)
 		var held []byte

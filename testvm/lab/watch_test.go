@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -38,6 +39,42 @@ func TestWaitSeesWhatHappensLater(t *testing.T) {
 		if err := <-waits; err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestWaitNeedsNoOtherEvent changes only the FDB, and only after the first look.
+func TestWaitNeedsNoOtherEvent(t *testing.T) {
+	l := testLab(t, Options{Guests: 1})
+	g := l.Guests[0]
+	ctx := testContext(t)
+	mac := net.HardwareAddr{2, 0, 0, 0, 7, 7}
+	wire := testPacket(t, l.Wire, WireDev)
+	looked, waited := make(chan struct{}, 100), make(chan error)
+	wait := func(want bool) {
+		waited <- l.Host.WaitUntil(ctx, "the MAC comes or goes", func(h *netlink.Handle) (bool, error) {
+			there, err := behind(h, NIC, mac)
+			looked <- struct{}{}
+			return there == want, err
+		})
+	}
+	go wait(true)
+	<-looked
+	if err := wire.Send(rawFrame(g.MAC, mac, nil, "no one")); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
+	for len(looked) > 0 {
+		<-looked
+	}
+	go wait(false)
+	<-looked
+	if err := l.Host.Command(ctx, "bridge", "fdb", "del", mac.String(), "dev", NIC, "master").Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waited; err != nil {
+		t.Error(err)
 	}
 }
 
