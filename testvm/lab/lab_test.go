@@ -162,7 +162,27 @@ func TestLabLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Ping(testContext(t), l.Wire, l.Guests[0].Addr4, 1); err != nil {
+	g := l.Guests[0]
+	ctx := testContext(t)
+	if err := Ping(ctx, l.Wire, g.Addr6, 1); err != nil {
+		t.Error(err)
+	}
+	p, err := OpenPacket(l.Wire, WireDev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := StartStream(l.Wire, g.Node, StreamOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Fetch(ctx, l.Wire, g.Node, g.Addr4, 1<<20); err != nil {
+		t.Error(err)
+	}
+	if err := l.Wire.Command(ctx, "true").Run(); err != nil {
+		t.Error(err)
+	}
+	s.Stop()
+	if err := p.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := l.Close(); err != nil {

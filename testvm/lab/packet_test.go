@@ -110,6 +110,30 @@ func TestPacketTellsMissingChecksums(t *testing.T) {
 	}
 }
 
+// TestWireCarriesWhatWiresCarry looks at bulk TCP as the host's NIC receives it,
+// before any GRO.
+func TestWireCarriesWhatWiresCarry(t *testing.T) {
+	for _, offloads := range []bool{false, true} {
+		l := testLab(t, Options{WireOffloads: offloads})
+		nic := testPacket(t, l.Host, NIC)
+		if _, err := Fetch(testContext(t), l.Host, l.Wire, WireAddr4, 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		large, unfinished := 0, 0
+		for _, f := range nic.Frames() {
+			if len(f.Data) > 1514 {
+				large++
+			}
+			if f.NoChecksum {
+				unfinished++
+			}
+		}
+		if (large > 0) != offloads || (unfinished > 0) != offloads {
+			t.Errorf("with WireOffloads=%v, %d frames are too long and %d have no checksum", offloads, large, unfinished)
+		}
+	}
+}
+
 func TestPacketErrors(t *testing.T) {
 	l := testLab(t, Options{})
 	p := testPacket(t, l.Wire, WireDev)
