@@ -10,6 +10,7 @@ import (
 	_ "github.com/google/go-cmp/cmp"
 	_ "github.com/gopacket/gopacket"
 	_ "github.com/gopacket/gopacket/layers"
+	_ "github.com/mdlayher/genetlink"
 	_ "github.com/prometheus/client_golang/prometheus/promhttp"
 	_ "github.com/songgao/water"
 	_ "github.com/spf13/cobra"
@@ -19,5 +20,4 @@ import (
 	_ "go.uber.org/goleak"
 	_ "golang.org/x/sync/errgroup"
 	_ "golang.org/x/sys/unix"
-	_ "github.com/mdlayher/genetlink"
 )

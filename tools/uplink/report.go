@@ -19,7 +19,10 @@ type Report struct {
 	BrNetfilter bool            `json:"br_netfilter"`
 	Ways        *bench.Result   `json:"ways"`
 	Findings    []bench.Finding `json:"findings"`
-	Growth      []Growth        `json:"growth,omitempty"`
+	// MapBytes is what the datapath's maps take, by name. They have room for
+	// all entries and ports from the start.
+	MapBytes map[string]uint64 `json:"map_bytes"`
+	Growth   []Growth          `json:"growth,omitempty"`
 }
 
 func newReport() (*Report, error) {
@@ -44,6 +47,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, f := range r.Findings {
 		fmt.Fprintln(w, f)
 	}
+	fmt.Fprintf(w, "The datapath's maps take %s.\n", megabytes(r.MapBytes))
 	for _, note := range r.notes() {
 		fmt.Fprintln(w, "note:    "+note)
 	}
@@ -70,15 +74,17 @@ func (g Growth) addRow(t *bench.Table) error {
 	}
 	t.Row(strconv.Itoa(g.Entries), strconv.Itoa(g.Ports), fmt.Sprintf("%.0f", floor.Gross.Median),
 		fmt.Sprintf("%.0f", limit.Net.Median), fmt.Sprintf("%.0f", fast.Net.Median), fmt.Sprintf("%.2f", fast.Ratio.Median),
-		fmt.Sprintf("%.3f %%", 100*max(limit.Loss, fast.Loss)), fmt.Sprintf("%.1f MB", float64(g.mapTotal())/1e6))
+		fmt.Sprintf("%.3f %%", 100*max(limit.Loss, fast.Loss)), megabytes(g.MapBytes))
 	return nil
 }
 
-func (g Growth) mapTotal() (bytes uint64) {
-	for _, n := range g.MapBytes {
-		bytes += n
+// megabytes sums up the sizes of maps.
+func megabytes(sizes map[string]uint64) string {
+	var sum uint64
+	for _, n := range sizes {
+		sum += n
 	}
-	return bytes
+	return fmt.Sprintf("%.1f MB", float64(sum)/1e6)
 }
 
 // notes gives what a reader should know before relying on the figures.

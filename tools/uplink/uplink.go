@@ -82,7 +82,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	err = livegen.OnCPU(senderCPU, func(g *livegen.Generator) error {
-		if report.Ways, err = compare(ctx, g, o); err != nil {
+		if report.Ways, report.MapBytes, err = compare(ctx, g, o); err != nil {
 			return err
 		}
 		for _, goal := range Goals {
@@ -113,26 +113,26 @@ type lane struct {
 	frame     []byte
 }
 
-// compare measures all ways with one guest.
-func compare(ctx context.Context, g *livegen.Generator, o Options) (_ *bench.Result, err error) {
+// compare measures all ways with one guest, and the datapath's maps.
+func compare(ctx context.Context, g *livegen.Generator, o Options) (r *bench.Result, mapBytes map[string]uint64, err error) {
 	h, err := newHost(1)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	taps := h.sink.Taps()
 	stations := makeStations(2, taps)
 	if err := h.addStation(stations[0].Dest, taps[0]); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	programs, err := ways.Load(ways.Options{Egress: taps[0].Ifindex})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, programs.Close()) }()
 	fast, err := openFastPath(h, taps, stations)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, fast.Close(false)) }()
 
@@ -141,7 +141,7 @@ func compare(ctx context.Context, g *livegen.Generator, o Options) (_ *bench.Res
 		frame: livegen.UDPFrame(stations[0].Dest, stations[0].Source, livegen.MinFrame),
 	}
 	fmt.Fprintln(o.Progress, "the ways from the NIC to a guest")
-	return bench.Run(ctx, []bench.Way{
+	r, err = bench.Run(ctx, []bench.Way{
 		{Name: Floor, Measure: func() (bench.Sample, error) { return l.sample(programs.Floor, nil) }},
 		{Name: Limit, Measure: l.through(programs.Limit)},
 		{Name: LimitArray, Measure: l.through(programs.LimitArray)},
@@ -150,6 +150,11 @@ func compare(ctx context.Context, g *livegen.Generator, o Options) (_ *bench.Res
 		{Name: Bridge, Measure: func() (bench.Sample, error) { return l.sampleBridge(false) }},
 		{Name: BridgeDefault, Measure: func() (bench.Sample, error) { return l.sampleBridge(true) }},
 	}, bench.Options{Rounds: o.Rounds, Floor: Floor, Base: Limit, Progress: o.Progress})
+	if err != nil {
+		return nil, nil, err
+	}
+	mapBytes, err = fast.mapBytes()
+	return r, mapBytes, err
 }
 
 // sample sends frames through a program and counts what arrives in the sink.

@@ -39,6 +39,9 @@ func TestRun(t *testing.T) {
 	if len(r.Findings) != len(Goals) {
 		t.Errorf("%d findings for %d goals", len(r.Findings), len(Goals))
 	}
+	if r.MapBytes["fdb"] == 0 {
+		t.Errorf("the maps take %v bytes", r.MapBytes)
+	}
 	type cell struct{ entries, ports int }
 	want := []cell{{2, 1}, {64, 1}, {2, 3}, {64, 3}}
 	for i, g := range r.Growth {
@@ -50,8 +53,8 @@ func TestRun(t *testing.T) {
 				t.Errorf("%d entries, %d ports, %s: %d frames lost", g.Entries, g.Ports, way.Name, way.Lost)
 			}
 		}
-		if g.mapTotal() == 0 {
-			t.Errorf("%d entries, %d ports: the maps take nothing", g.Entries, g.Ports)
+		if g.MapBytes["fdb"] == 0 {
+			t.Errorf("%d entries, %d ports: the maps take %v bytes", g.Entries, g.Ports, g.MapBytes)
 		}
 	}
 	if len(r.Growth) != len(want) {
