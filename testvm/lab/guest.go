@@ -35,8 +35,10 @@ type Guest struct {
 	relay       relay
 }
 
-// GuestMAC gives the MAC of the eth0 of a lab's guest number index.
+// GuestMAC gives the MAC of the eth0 of a lab's guest number index, from
+// 52:54:00:00:00:01 on.
 func GuestMAC(index int) net.HardwareAddr {
+	index++
 	return net.HardwareAddr{0x52, 0x54, 0, 0, byte(index >> 8), byte(index)}
 }
 
@@ -45,7 +47,7 @@ func GuestMAC(index int) net.HardwareAddr {
 func newGuest(host *Node, index int, opts GuestOptions, ipv6OnPort bool) (*Guest, error) {
 	g := &Guest{
 		Port:  fmt.Sprintf("vnet%d", index),
-		MAC:   GuestMAC(index + 1),
+		MAC:   GuestMAC(index),
 		index: index,
 	}
 	if err := g.open(host, opts, ipv6OnPort); err != nil {

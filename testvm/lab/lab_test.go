@@ -49,6 +49,12 @@ func TestLabEverybodyReachesEverybody(t *testing.T) {
 				WireAddr4, HostAddr4, l.Guests[0].Addr4, l.Guests[1].Addr4,
 				WireAddr6, HostAddr6, l.Guests[0].Addr6, l.Guests[1].Addr6,
 			}
+			for i, g := range l.Guests {
+				v4, v6 := GuestAddrs(i)
+				if g.MAC.String() != GuestMAC(i).String() || g.Addr4 != v4 || g.Addr6 != v6 {
+					t.Errorf("%s has %v, %v and %v, want %v, %v and %v", g.Name(), g.MAC, g.Addr4, g.Addr6, GuestMAC(i), v4, v6)
+				}
+			}
 			for _, from := range nodes {
 				for _, addr := range to {
 					if err := Ping(testContext(t), from, addr, 2); err != nil {

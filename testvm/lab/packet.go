@@ -107,12 +107,13 @@ func setPacketSocket(fd, ifindex int) error {
 	return nil
 }
 
-// Keep collects, from now on, only frames of which keep is true. keep must not
-// hold on to its argument.
+// Keep collects only frames of which keep is true, and forgets the others among
+// those collected so far. keep must not hold on to its argument.
 func (p *Packet) Keep(keep func(frame []byte) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keep = keep
+	p.frames = slices.DeleteFunc(p.frames, func(f Frame) bool { return !keep(f.Data) })
 }
 
 // Send sends one frame, from its Ethernet header on, out of the device. It must
