@@ -54,7 +54,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	if len(r.Growth) == 0 {
 		return nil
 	}
-	fmt.Fprint(w, "\nHow it grows: frames at random over all entries and ports, net ns per frame.\n\n")
+	fmt.Fprint(w, "\nHow it grows: frames at random over all entries and ports. ns per frame, net but for the floor.\n\n")
 	t := bench.NewTable("entries", "ports", "floor", "limit", "tapswitch", "tapswitch/limit", "lost", "maps")
 	for _, g := range r.Growth {
 		if err := g.addRow(t); err != nil {
