@@ -348,11 +348,11 @@ func BenchmarkResync(b *testing.B) {
 	const n = 32768
 	newNetns(b)
 	br := addBridge(b, "br0")
-	fd := addTap(b, "vnet0")
-	enslave(b, fd.index, br)
+	p := addTap(b, "vnet0")
+	enslave(b, p.index, br)
 	f := follow(b, Options{})
-	f.wantPort("the tap forwards", fd.index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
-	addEntries(b, fd.index, n)
+	f.wantPort("the tap forwards", p.index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
+	addEntries(b, p.index, n)
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC()

@@ -87,6 +87,9 @@ func TestRefreshCrossesMove(t *testing.T) {
 		for _, part := range []Batch{{events: b.events[:split]}, {events: b.events[split:], drained: b.drained}} {
 			_, err := m.Apply(part)
 			must(t, err)
+			if _, ok := m.pending[key]; ok && part.drained == 0 && split > 0 {
+				t.Errorf("split %d: a move that has been answered is still pending, and would be answered again", split)
+			}
 		}
 		if s := fresh(t, Options{}); s.FDB[key].Port != q.index {
 			t.Errorf("split %d: the entry stays where the refresh put it", split)
