@@ -2,7 +2,6 @@ package hostbpf
 
 import (
 	"fmt"
-	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 )
@@ -19,7 +18,7 @@ type graveyard struct {
 	fresh        []func() // buried since the last wait began
 	waiting      []func() // buried before it
 	busy         bool
-	done         atomic.Pointer[error] // the result of the wait that has ended
+	ended        chan error // the result of the wait under way
 }
 
 func newGraveyard() (*graveyard, error) {
@@ -35,7 +34,7 @@ func newGraveyard() (*graveyard, error) {
 		in.Close()
 		return nil, fmt.Errorf("making the outer map of a grace period: %w", err)
 	}
-	return &graveyard{outer: out, inner: in}, nil
+	return &graveyard{outer: out, inner: in, ended: make(chan error, 1)}, nil
 }
 
 // wait returns when every program that was running at its call has ended: some
@@ -55,15 +54,15 @@ func (g *graveyard) bury(release func()) { g.fresh = append(g.fresh, release) }
 // beside the caller. Whoever buries calls it now and then.
 func (g *graveyard) tick() error {
 	if g.busy {
-		result := g.done.Swap(nil)
-		if result == nil {
+		select {
+		case err := <-g.ended:
+			g.busy = false
+			if err != nil {
+				g.fresh, g.waiting = append(g.waiting, g.fresh...), nil
+				return err
+			}
+		default:
 			return nil
-		}
-		g.busy = false
-		if *result != nil {
-			g.fresh = append(g.waiting, g.fresh...)
-			g.waiting = nil
-			return *result
 		}
 		for _, release := range g.waiting {
 			release()
@@ -74,17 +73,13 @@ func (g *graveyard) tick() error {
 		return nil
 	}
 	g.fresh, g.waiting, g.busy = nil, g.fresh, true
-	go func() {
-		err := g.wait()
-		g.done.Store(&err)
-	}()
+	go func() { g.ended <- g.wait() }()
 	return nil
 }
 
 func (g *graveyard) close() {
-	for g.busy && g.done.Load() == nil {
-		// The wait under way uses the maps; it ends within milliseconds.
-		g.wait()
+	if g.busy {
+		<-g.ended // the wait under way uses the maps
 	}
 	g.outer.Close()
 	g.inner.Close()

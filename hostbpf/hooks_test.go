@@ -66,15 +66,6 @@ func tap(t *testing.T, name string) int {
 	return device(t, &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: name}, Mode: netlink.TUNTAP_MODE_TAP})
 }
 
-func mac(t *testing.T, s string) vswitch.MAC {
-	t.Helper()
-	m, err := vswitch.ParseMAC(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
 // frame builds a frame of length bytes with the given type.
 func frame(dst, src vswitch.MAC, etherType uint16, length int) []byte {
 	b := append(append(append([]byte{}, dst[:]...), src[:]...), byte(etherType>>8), byte(etherType))

@@ -3,6 +3,7 @@ package hostbpf
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/features"
@@ -41,11 +42,7 @@ func load(pins *pinDir) (maps *hooksMaps, programs *hooksPrograms, err error) {
 		hooksPrograms
 	}
 	if err := spec.LoadAndAssign(&objects, opts); err != nil {
-		var v *ebpf.VerifierError
-		if errors.As(err, &v) {
-			return nil, nil, fmt.Errorf("loading the datapath's programs: %+v", v)
-		}
-		return nil, nil, fmt.Errorf("loading the datapath's programs: %w", err)
+		return nil, nil, fmt.Errorf("loading the datapath's programs: %w", whole(err))
 	}
 	if !adopt {
 		err = pins.create(objects.byName())
@@ -56,6 +53,15 @@ func load(pins *pinDir) (maps *hooksMaps, programs *hooksPrograms, err error) {
 		return nil, nil, err
 	}
 	return &objects.hooksMaps, &objects.hooksPrograms, nil
+}
+
+// whole makes the verifier's log part of an error's text. It is cut otherwise,
+// and its end alone helps nobody.
+func whole(err error) error {
+	if v := (*ebpf.VerifierError)(nil); errors.As(err, &v) {
+		return fmt.Errorf("%w\n%s", err, strings.Join(v.Log, "\n"))
+	}
+	return err
 }
 
 func (m *hooksMaps) byName() map[string]*ebpf.Map {

@@ -26,7 +26,7 @@ func (d *Datapath) AttachLossCounters() error {
 		lossesMapPortIndex: d.maps.PortIndex, lossesMapPorts: d.maps.Ports,
 	}})
 	if err != nil {
-		return fmt.Errorf("loading the loss counters: %w", err)
+		return fmt.Errorf("loading the loss counters: %w", whole(err))
 	}
 	defer programs.Close()
 	// A tracing link can't be given another program: what a process before has

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -85,7 +86,7 @@ func lockHolder(f *os.File) (pid int) {
 	for lines := bufio.NewScanner(locks); lines.Scan(); {
 		// 1: FLOCK  ADVISORY  WRITE 4711 00:1d:22 0 EOF
 		if f := strings.Fields(lines.Text()); len(f) >= 6 && f[1] == "FLOCK" && f[5] == want {
-			fmt.Sscan(f[4], &pid)
+			pid, _ = strconv.Atoi(f[4]) // 0 if it is not to be read
 		}
 	}
 	return pid

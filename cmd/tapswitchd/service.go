@@ -22,6 +22,10 @@ import (
 // a way that nobody noticed.
 const lookEvery = time.Minute
 
+// retryFullEvery is how often entries are tried again for which there was no
+// room. Seldom, because a guest that floods addresses can keep the table full.
+const retryFullEvery = 10 * time.Second
+
 // policeEvery is how often the ports are looked at for what makes no event, such
 // as other people's programs.
 const policeEvery = time.Second
@@ -188,7 +192,8 @@ func (s *service) logChanges(plan vswitch.Plan) {
 // tick does what no event asks for.
 func (s *service) tick() {
 	now := time.Now()
-	if s.behind || s.full > 0 || now.Sub(s.looked) >= lookEvery {
+	since := now.Sub(s.looked)
+	if s.behind || since >= lookEvery || s.full > 0 && since >= retryFullEvery {
 		change, err := s.mirror.Resync()
 		s.follow(change, err)
 	}

@@ -12,7 +12,7 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 const struct {
 	enum verdict verdicts;
 	enum table_sizes sizes;
-} *go_needs __attribute__((unused));
+} * go_needs __attribute__((unused));
 
 /* Native XDP on an uplink. Frames in several buffers must come to it whole where
  * the MTU is large (xdp.frags), so that they can be passed. Linux 5.18. */

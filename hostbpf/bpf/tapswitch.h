@@ -38,13 +38,13 @@ struct verdict_counts {
 
 /* What the whole datapath obeys. One cache line. */
 struct switch_control {
-	__u64 deadline;     /* jiffies after which every frame passes */
-	__u64 seed[2];      /* odd multipliers of the FDB's two hashes, secret from guests */
-	__u64 renewed;      /* jiffies at the last renewal */
-	__u32 lease;        /* jiffies from a renewal to the deadline */
-	__u32 seen_every;   /* jiffies between two notes of one source address */
-	__u32 tx_ports_id;  /* map id of tx_ports, to tell our redirects from others' */
-	__u32 netns;        /* inode of the network namespace that the ports are in */
+	__u64 deadline;    /* jiffies after which every frame passes */
+	__u64 seed[2];     /* odd multipliers of the FDB's two hashes, secret from guests */
+	__u64 renewed;     /* jiffies at the last renewal */
+	__u32 lease;       /* jiffies from a renewal to the deadline */
+	__u32 seen_every;  /* jiffies between two notes of one source address */
+	__u32 tx_ports_id; /* map id of tx_ports, to tell our redirects from others' */
+	__u32 netns;       /* inode of the network namespace that the ports are in */
 	__u64 unused[2];
 };
 
@@ -59,7 +59,7 @@ enum table_sizes {
 	PORT_INDEX_PROBES = 4,
 	FDB_BUCKET_BITS = 15,
 	FDB_BUCKETS = 1 << FDB_BUCKET_BITS,
-	FDB_WAYS = 4, /* of 16 bytes: a bucket is one cache line */
+	FDB_WAYS = 4,      /* of 16 bytes: a bucket is one cache line */
 	FDB_HOST = 0xffff, /* in place of a slot: the host's own stack */
 	LOSS_KINDS = 8192,
 };
@@ -69,7 +69,7 @@ enum table_sizes {
 struct port {
 	__u32 ifindex;
 	__u32 bridge_ifindex;
-	__u32 bridge;    /* dense number of the bridge, upper half of fdb_entry.dest */
+	__u32 bridge; /* dense number of the bridge, upper half of fdb_entry.dest */
 	enum port_flags flags;
 	__u32 max_frame; /* bytes from the destination address on */
 	__u32 role;      /* vswitch.Role, for the daemon that adopts the port */
