@@ -25,7 +25,7 @@ const (
 // See struct fdb_entry for the order in which an entry's fields are stored.
 type fdbTable struct {
 	buckets []hooksFdbBucket
-	seed    [2]uint64
+	seed    [3]uint64
 	graves  *graveyard
 	// index tells where each entry lies: bucket * ways + way.
 	index map[fdbIndexKey]int32
@@ -39,9 +39,9 @@ type fdbIndexKey struct {
 	bridge uint16
 }
 
-// newSeeds draws the multipliers of the table's two hashes.
-func newSeeds() (seed [2]uint64) {
-	var b [16]byte
+// newSeeds draws the multipliers of the table's hashes.
+func newSeeds() (seed [3]uint64) {
+	var b [24]byte
 	rand.Read(b[:])
 	for i := range seed {
 		seed[i] = binary.NativeEndian.Uint64(b[8*i:]) | 1
@@ -51,7 +51,7 @@ func newSeeds() (seed [2]uint64) {
 
 // newFDBTable takes over the table in buckets. No program may be looking at it
 // in a state from before the last grace period.
-func newFDBTable(buckets []hooksFdbBucket, seed [2]uint64, graves *graveyard) *fdbTable {
+func newFDBTable(buckets []hooksFdbBucket, seed [3]uint64, graves *graveyard) *fdbTable {
 	t := &fdbTable{
 		buckets: buckets, seed: seed, graves: graves,
 		index: map[fdbIndexKey]int32{}, used: make([]uint8, len(buckets)),
@@ -86,8 +86,9 @@ func splitKey(key uint64) (mac vswitch.MAC, vlan vswitch.VLAN) {
 
 // bucket is the choice'th bucket of an entry, as fdb_find() has it.
 func (t *fdbTable) bucket(k fdbIndexKey, choice int) int {
-	mixed := k.key + uint64(k.bridge)*0x9e3779b97f4a7c15
-	return int(mixed * t.seed[choice] >> (64 - int(hooksTableSizesFDB_BUCKET_BITS)))
+	mixed := (k.key + uint64(k.bridge)*0x9e3779b97f4a7c15) * t.seed[0]
+	mixed ^= mixed >> 32
+	return int(mixed * t.seed[1+choice] >> (64 - int(hooksTableSizesFDB_BUCKET_BITS)))
 }
 
 func (t *fdbTable) entry(place int32) *hooksFdbEntry {

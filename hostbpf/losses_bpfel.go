@@ -50,13 +50,13 @@ type lossesPort struct {
 type lossesSwitchControl struct {
 	_         structs.HostLayout
 	Deadline  uint64
-	Seed      [2]uint64
+	Seed      [3]uint64
 	Renewed   uint64
 	Lease     uint32
 	SeenEvery uint32
 	TxPortsId uint32
 	Netns     uint32
-	Unused    [2]uint64
+	Unused    uint64
 }
 
 type lossesVerdictCounts struct {

@@ -19,12 +19,14 @@ static __always_inline __u64 fdb_key(const __u8 *mac, __u16 vlan)
 static __always_inline __u32 fdb_find(const struct switch_control *ctl, __u32 bridge, __u64 key,
 				      __u32 **seen)
 {
-	/* Routers often have one MAC in many bridges: spread them. */
-	__u64 mixed = key + bridge * 0x9e3779b97f4a7c15ULL;
+	/* Addresses count up, and routers often have one MAC in many bridges: what
+	 * has come out of the first product decides on both buckets. */
+	__u64 mixed = (key + bridge * 0x9e3779b97f4a7c15ULL) * ctl->seed[0];
 
+	mixed ^= mixed >> 32;
 #pragma unroll
 	for (int choice = 0; choice < 2; choice++) {
-		__u32 at = mixed * ctl->seed[choice] >> (64 - FDB_BUCKET_BITS);
+		__u32 at = mixed * ctl->seed[1 + choice] >> (64 - FDB_BUCKET_BITS);
 		struct fdb_bucket *b = bpf_map_lookup_elem(&fdb, &at);
 
 		if (!b)

@@ -39,13 +39,13 @@ struct verdict_counts {
 /* What the whole datapath obeys. One cache line. */
 struct switch_control {
 	__u64 deadline;    /* jiffies after which every frame passes */
-	__u64 seed[2];     /* odd multipliers of the FDB's two hashes, secret from guests */
+	__u64 seed[3];     /* odd multipliers of the FDB's hashes, secret from guests */
 	__u64 renewed;     /* jiffies at the last renewal */
 	__u32 lease;       /* jiffies from a renewal to the deadline */
 	__u32 seen_every;  /* jiffies between two notes of one source address */
 	__u32 tx_ports_id; /* map id of tx_ports, to tell our redirects from others' */
 	__u32 netns;       /* inode of the network namespace that the ports are in */
-	__u64 unused[2];
+	__u64 unused;
 };
 
 enum port_flags {
