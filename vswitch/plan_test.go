@@ -164,6 +164,7 @@ func TestPlanEntry(t *testing.T) {
 		{"group", entry(br0, guest0, vswitch.MAC{1}, vswitch.OriginStatic), 0, false},
 		{"unknown port", entry(br0, 99, mac, vswitch.OriginLearned), 99, false},
 		{"bridge without guests", entry(br1, guest0, mac, vswitch.OriginLocal), 0, false},
+		{"of a VLAN that the bridge does not use", vswitch.FDBEntry{FDBKey: vswitch.FDBKey{Bridge: br0, VLAN: 1, MAC: mac}, Port: guest0}, 0, false},
 		{"none", vswitch.FDBEntry{}, 0, false},
 	}
 	for _, tt := range tests {

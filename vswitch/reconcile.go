@@ -71,12 +71,11 @@ func (p Plan) Diff(have map[int]PortConfig) []PortChange {
 
 // Entry gives the port that the datapath's entry for e should lead to, and
 // whether it should have one. Addresses behind ports that the plan does not
-// know, and group addresses, are the bridge's alone.
+// know, and group addresses, are the bridge's alone; a bridge that does not tell
+// VLANs apart may have entries for some, but does not use them.
 func (p Plan) Entry(e FDBEntry) (port int, ok bool) {
-	if e.MAC.Group() {
-		return 0, false
-	}
-	if _, ok := p.Bridges[e.Bridge]; !ok {
+	br, ok := p.Bridges[e.Bridge]
+	if !ok || e.MAC.Group() || e.VLAN != 0 && !br.VLANFiltering {
 		return 0, false
 	}
 	port = e.Destination()

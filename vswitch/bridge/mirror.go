@@ -197,12 +197,12 @@ func (m *Mirror) Receive() (Batch, error) {
 	now := time.Now()
 	err := m.events.receive(m.buf, func(b []byte, err error) bool {
 		switch {
-		case err == unix.EAGAIN:
+		case errors.Is(err, unix.EAGAIN):
 			if len(batch.events) > 0 || batch.Overflow {
 				batch.drained = mark
 				return false
 			}
-		case err == unix.ENOBUFS:
+		case errors.Is(err, unix.ENOBUFS):
 			// The kernel queues nothing more, and does not say so again, until
 			// the queue has been empty: read on, whatever it is.
 			batch.Overflow, batch.events = true, nil

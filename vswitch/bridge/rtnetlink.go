@@ -82,7 +82,7 @@ func (c *conn) receive(buf []byte, f func(b []byte, err error) bool) error {
 			if !more {
 				return true
 			}
-			if err == unix.EAGAIN {
+			if errors.Is(err, unix.EAGAIN) {
 				return false
 			}
 		}
@@ -206,10 +206,10 @@ func (c *conn) exchange(requests []byte, first uint32, f func(message) (more boo
 	var failed error
 	err := c.receive(c.buf, func(b []byte, err error) bool {
 		if err != nil {
-			if err != unix.EAGAIN {
+			if !errors.Is(err, unix.EAGAIN) {
 				failed = err
 			}
-			return err == unix.EAGAIN
+			return errors.Is(err, unix.EAGAIN)
 		}
 		for msg := range messages(b) {
 			if msg.typ == unix.NLMSG_OVERRUN {
