@@ -18,7 +18,8 @@ type graveyard struct {
 	fresh        []func() // buried since the last wait began
 	waiting      []func() // buried before it
 	busy         bool
-	ended        chan error // the result of the wait under way
+	ended        chan struct{} // closed when the wait under way has ended
+	failed       error         // its result, once it has
 }
 
 func newGraveyard() (*graveyard, error) {
@@ -34,7 +35,7 @@ func newGraveyard() (*graveyard, error) {
 		in.Close()
 		return nil, fmt.Errorf("making the outer map of a grace period: %w", err)
 	}
-	return &graveyard{outer: out, inner: in, ended: make(chan error, 1)}, nil
+	return &graveyard{outer: out, inner: in}, nil
 }
 
 // wait returns when every program that was running at its call has ended: some
@@ -55,11 +56,11 @@ func (g *graveyard) bury(release func()) { g.fresh = append(g.fresh, release) }
 func (g *graveyard) tick() error {
 	if g.busy {
 		select {
-		case err := <-g.ended:
+		case <-g.ended:
 			g.busy = false
-			if err != nil {
+			if g.failed != nil {
 				g.fresh, g.waiting = append(g.waiting, g.fresh...), nil
-				return err
+				return g.failed
 			}
 		default:
 			return nil
@@ -73,7 +74,11 @@ func (g *graveyard) tick() error {
 		return nil
 	}
 	g.fresh, g.waiting, g.busy = nil, g.fresh, true
-	go func() { g.ended <- g.wait() }()
+	g.ended = make(chan struct{})
+	go func() {
+		defer close(g.ended)
+		g.failed = g.wait()
+	}()
 	return nil
 }
 

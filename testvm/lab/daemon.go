@@ -159,7 +159,9 @@ func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.also != nil {
-		t.also.Write(p)
+		if n, err := t.also.Write(p); err != nil {
+			return n, err
+		}
 	}
 	if t.buf.Len() > tailLength {
 		t.buf.Next(t.buf.Len() - tailLength/2)
