@@ -83,4 +83,3 @@ func (h *host) verdicts(t *testing.T, port string) map[vswitch.Verdict]uint64 {
 	maps.DeleteFunc(counts, func(_ vswitch.Verdict, n uint64) bool { return n == 0 })
 	return counts
 }
-

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tapswitch/tapswitch/testvm/lab"
+	"github.com/tapswitch/tapswitch/vswitch"
+	"github.com/tapswitch/tapswitch/vswitch/control"
+)
+
+// awaitExpiry waits until the frames of a stream into a guest go by the bridge:
+// then the host's stack sees them on the NIC.
+func (h *host) awaitExpiry(t *testing.T, to net.HardwareAddr) {
+	t.Helper()
+	p, err := lab.OpenPacket(h.Host, lab.NIC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for range 3 { // one may still be on its way from before the daemon
+		_, err := p.Next(within(t, 10*time.Second), func(f []byte) bool { return bytes.Equal(f[:6], to) && len(f) > 100 })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// awaitRedirects waits until the stream that comes in by a port is fast.
+func (h *host) awaitRedirects(t *testing.T, port string, s *lab.Stream) {
+	t.Helper()
+	ctx := within(t, 10*time.Second)
+	for before := h.count(t, port, vswitch.Redirected); h.count(t, port, vswitch.Redirected) == before; {
+		if err := s.WaitReceived(ctx, 50); err != nil {
+			t.Fatalf("nothing from %s is redirected: %v", port, err)
+		}
+	}
+}
+
+// A daemon that hangs must not be the cause of anything but slower frames.
+func TestDeadlineOfStoppedDaemon(t *testing.T) {
+	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{Config: shortLease})
+	g := h.Guests[0]
+	down := stream(t, h.Wire, g.Node, lab.StreamOptions{Rate: 5000})
+	up := stream(t, g.Node, h.Wire, lab.StreamOptions{Rate: 5000})
+	if n := h.count(t, "nic0", vswitch.PassExpired); n > 0 {
+		t.Errorf("%d frames came past the deadline of a daemon that runs", n)
+	}
+	h.Signal(unix.SIGSTOP)
+	h.awaitExpiry(t, g.MAC)
+	for _, s := range []*lab.Stream{down, up} {
+		if err := s.WaitReceived(within(t, 10*time.Second), 1000); err != nil {
+			t.Error(err)
+		}
+	}
+	h.Signal(unix.SIGCONT)
+	h.awaitRedirects(t, "nic0", down)
+	h.awaitRedirects(t, g.Port, up)
+	for _, port := range []string{"nic0", g.Port} {
+		if n := h.count(t, port, vswitch.PassExpired); n < 1000 {
+			t.Errorf("%d frames from %s were passed for the deadline, want at least 1000", n, port)
+		}
+	}
+	whole(t, "wire to guest", down)
+	whole(t, "guest to wire", up)
+}
+
+// The same for a daemon that is gone, until another one comes.
+func TestDeadlineOfKilledDaemon(t *testing.T) {
+	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{Config: shortLease})
+	g := h.Guests[0]
+	down := stream(t, h.Wire, g.Node, lab.StreamOptions{Rate: 5000})
+	up := stream(t, g.Node, h.Wire, lab.StreamOptions{Rate: 5000})
+	h.kill(t)
+	h.awaitExpiry(t, g.MAC)
+	for _, s := range []*lab.Stream{down, up} {
+		if err := s.WaitReceived(within(t, 10*time.Second), 1000); err != nil {
+			t.Error(err)
+		}
+	}
+	h.start(t, lab.DaemonOptions{Config: shortLease})
+	h.awaitRedirects(t, "nic0", down)
+	h.awaitRedirects(t, g.Port, up)
+	for _, port := range []string{"nic0", g.Port} {
+		if n := h.count(t, port, vswitch.PassExpired); n < 1000 {
+			t.Errorf("%d frames from %s were passed for the deadline, want at least 1000", n, port)
+		}
+	}
+	whole(t, "wire to guest", down)
+	whole(t, "guest to wire", up)
+}
+
+// What moves while nobody follows the bridge is found where the bridge has it,
+// at the latest after the deadline.
+func TestDeadlineThenBridgeDecides(t *testing.T) {
+	h := newHost(t, lab.Options{Guests: 3}, lab.DaemonOptions{Config: shortLease})
+	moving, other, leaving := h.Guests[0], h.Guests[1], h.Guests[2]
+	ctx := within(t, 30*time.Second)
+	toMoving := stream(t, h.Wire, moving.Node, lab.StreamOptions{Rate: 1000})
+	toLeaving := stream(t, h.Wire, leaving.Node, lab.StreamOptions{Rate: 1000})
+	wire, err := lab.OpenPacket(h.Wire, lab.WireDev)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wire.Close()
+	behind, err := lab.OpenPacket(other.Node, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer behind.Close()
+
+	h.kill(t)
+	// It must not say again where it is.
+	eth0, err := moving.Link("eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := moving.Netlink().LinkSetDown(eth0); err != nil {
+		t.Fatal(err)
+	}
+	if err := behind.Send(frame(lab.WireMAC, moving.MAC, "I have moved")); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Host.WaitFDB(ctx, other.Port, moving.MAC); err != nil {
+		t.Fatal(err)
+	}
+	toLeaving.Stop()
+	if err := h.RemoveGuest(leaving); err != nil {
+		t.Fatal(err)
+	}
+	h.awaitExpiry(t, moving.MAC)
+	toMoving.Stop()
+
+	for name, dest := range map[string]net.HardwareAddr{"moved": moving.MAC, "gone": leaving.MAC} {
+		f := frame(dest, lab.WireMAC, "to one who has "+name)
+		if err := wire.Send(f); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := behind.Next(ctx, func(b []byte) bool { return bytes.Equal(b, f) }); err != nil {
+			t.Errorf("the bridge would send a frame to an address that has %s to %s: %v", name, other.Port, err)
+		}
+	}
+
+	h.start(t, lab.DaemonOptions{Config: shortLease})
+	h.checkConsistent(t)
+	if p := h.port(t, leaving.Port); p.Name != "" {
+		t.Errorf("a port that went while no daemon ran is still %+v", p)
+	}
+	fast := h.count(t, "nic0", vswitch.Redirected)
+	f := frame(moving.MAC, lab.WireMAC, "to where it is now")
+	if err := wire.Send(f); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := behind.Next(ctx, func(b []byte) bool { return bytes.Equal(b, f) }); err != nil {
+		t.Error(err)
+	}
+	if now := h.count(t, "nic0", vswitch.Redirected); now == fast {
+		t.Errorf("a frame to the moved address was not redirected: %v", h.verdicts(t, "nic0"))
+	}
+	if p := h.port(t, other.Port); p.State != control.StateFast {
+		t.Errorf("%s is %s: %v", p.Name, p.State, p.Held)
+	}
+}
+
+// frame makes a frame of an experimental protocol that no stack answers.
+func frame(to, from net.HardwareAddr, text string) []byte {
+	f := append(append(append(make([]byte, 0, 60), to...), from...), 0x88, 0xb5)
+	f = append(f, text...)
+	return append(f, make([]byte, max(0, 60-len(f)))...)
+}
