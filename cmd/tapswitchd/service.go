@@ -193,7 +193,10 @@ func (s *service) logChanges(plan vswitch.Plan) {
 func (s *service) tick() {
 	now := time.Now()
 	since := now.Sub(s.looked)
-	if s.behind || since >= lookEvery || s.full > 0 && since >= retryFullEvery {
+	// After a stop past the deadline, the events of the meantime are still to be
+	// heard, and the datapath must not act again before.
+	lapsed := now.Sub(s.renewed) >= s.lease
+	if s.behind || lapsed || since >= lookEvery || s.full > 0 && since >= retryFullEvery {
 		change, err := s.mirror.Resync()
 		s.follow(change, err)
 	}
