@@ -172,3 +172,44 @@ func frame(to, from net.HardwareAddr, text string) []byte {
 	f = append(f, text...)
 	return append(f, make([]byte, max(0, 60-len(f)))...)
 }
+
+// A daemon that wakes up again lets the datapath act only when it has heard of
+// all that has changed meanwhile.
+func TestDeadlineThenCatchUp(t *testing.T) {
+	h := newHost(t, lab.Options{Guests: 2}, lab.DaemonOptions{Config: shortLease})
+	ctx := within(t, 30*time.Second)
+	g, other := h.Guests[0], h.Guests[1]
+	s := stream(t, h.Wire, g.Node, lab.StreamOptions{Rate: 10000})
+	var at [2]*lab.Packet
+	for i, n := range []*lab.Node{g.Node, other.Node} {
+		p, err := lab.OpenPacket(n, "eth0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.Close()
+		p.Keep(func(f []byte) bool { return bytes.Equal(f[:6], g.MAC) && len(f) > 100 })
+		at[i] = p
+	}
+	h.bridge(t, "fdb replace "+g.MAC.String()+" dev "+g.Port+" master static sticky")
+	h.awaitRedirects(t, lab.NIC, s)
+	h.Signal(unix.SIGSTOP)
+	h.awaitExpiry(t, g.MAC)
+	at[1].Frames()
+	// What it has to catch up with takes a while.
+	h.addEntries(t, 0, 10000, g.Port, other.Port)
+	h.bridge(t, "fdb replace "+g.MAC.String()+" dev "+other.Port+" master static sticky")
+	if _, err := at[1].Collect(ctx, 100); err != nil {
+		t.Fatal(err)
+	}
+	at[0].Frames()
+	fast := uint64(0)
+	h.Signal(unix.SIGCONT)
+	for before := h.count(t, lab.NIC, vswitch.Redirected); fast <= before; fast = h.count(t, lab.NIC, vswitch.Redirected) {
+		if _, err := at[1].Next(ctx, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(at[0].Frames()); n > 0 {
+		t.Errorf("%d frames went to where the address was before the daemon was stopped", n)
+	}
+}
