@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,49 +23,20 @@ import (
 // Guests come and go for months: nothing may be left of any.
 func TestLeaks(t *testing.T) {
 	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{Config: shortLease})
-	cycle := func() {
-		tap, err := lab.OpenTap(h.Host, "vnet9", lab.TapOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Plug("vnet9"); err != nil {
-			t.Fatal(err)
-		}
-		h.awaitFast(t, "vnet9")
-		// An address of its own, which goes with it.
-		if _, err := tap.Write(frame(lab.WireMAC, stationMAC(1), "here I am")); err != nil {
-			t.Fatal(err)
-		}
-		if err := h.Host.WaitFDB(within(t, 5*time.Second), "vnet9", stationMAC(1)); err != nil {
-			t.Fatal(err)
-		}
-		if err := tap.Close(); err != nil {
-			t.Fatal(err)
-		}
-		h.await(t, 5*time.Second, "vnet9 is gone", func() bool { return h.port(t, "vnet9").Name == "" })
-	}
-	for range 20 { // until pools and the heap have their size
-		cycle()
-	}
-	before := h.holdings(t)
-	for range 50 {
-		cycle()
-	}
-	if now := h.holdings(t); now.files != before.files {
+	h.comeAndGo(t, 20) // until pools and the heap have their size
+	before := h.settled(t)
+	h.comeAndGo(t, 50)
+	if now := h.settled(t); now.files != before.files {
 		t.Errorf("after 50 taps the daemon has %d open files, had %d", now.files, before.files)
 	}
-	for range 150 {
-		cycle()
-	}
+	h.comeAndGo(t, 150)
 	h.checkConsistent(t)
-	// The last slots are free again once no program can be looking at them.
-	eventually(t, 5*time.Second, "the taps' slots are free", func() bool { return h.holdings(t).slots == before.slots })
-	after := h.holdings(t)
-	t.Logf("before 200 taps: %+v\nafter:           %+v", before, after)
+	after := h.settled(t)
+	t.Logf("before 200 taps: %+v; after: %+v", before, after)
 	if after.pins != before.pins || after.files != before.files || after.entries != before.entries {
 		t.Errorf("after 200 taps the daemon holds %+v, held %+v", after, before)
 	}
-	if after.goroutines > before.goroutines+2 { // a wait for a grace period comes and goes
+	if after.goroutines > before.goroutines+2 { // those that serve requests come and go
 		t.Errorf("after 200 taps there are %d goroutines, were %d", after.goroutines, before.goroutines)
 	}
 	if after.resident > before.resident+4<<20 {
@@ -72,10 +44,59 @@ func TestLeaks(t *testing.T) {
 	}
 }
 
+// comeAndGo makes taps ports of the bridge and removes them again, ten at a time
+// and always under the same names, until there were n.
+func (h *host) comeAndGo(t *testing.T, n int) {
+	t.Helper()
+	const group = 10
+	for range n / group {
+		var taps []*lab.Tap
+		for i := range group {
+			name := fmt.Sprintf("vnet%d", 100+i)
+			tap, err := lab.OpenTap(h.Host, name, lab.TapOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			taps = append(taps, tap)
+			if err := h.Plug(name); err != nil {
+				t.Fatal(err)
+			}
+			h.awaitFast(t, name)
+			// An address of its own, which goes with it.
+			if _, err := tap.Write(frame(lab.WireMAC, stationMAC(i), "here I am")); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.Host.WaitFDB(within(t, 5*time.Second), name, stationMAC(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var closing sync.WaitGroup
+		for _, tap := range taps {
+			closing.Go(func() { tap.Close() })
+		}
+		closing.Wait()
+		h.await(t, 5*time.Second, "the taps are gone", func() bool {
+			ports, err := h.api.Ports(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(ports) == 2
+		})
+	}
+}
+
+// settled gives what the daemon holds once no program can be looking any more at
+// what it has removed.
+func (h *host) settled(t *testing.T) holdings {
+	t.Helper()
+	eventually(t, 5*time.Second, "the slots of removed ports are free", func() bool { return h.slotsInUse(t) == 2 })
+	return h.holdings(t)
+}
+
 // holdings are what a daemon could leak.
 type holdings struct {
-	pins, files, slots, entries, goroutines int
-	resident                                int // bytes
+	pins, files, entries, goroutines int
+	resident                         int // bytes
 }
 
 func (h *host) holdings(t *testing.T) holdings {
@@ -90,7 +111,7 @@ func (h *host) holdings(t *testing.T) holdings {
 		t.Fatal(err)
 	}
 	return holdings{
-		pins: len(h.pinnedLinks(t)), files: len(files), slots: h.slotsInUse(t), entries: st.FDB.Entries,
+		pins: len(h.pinnedLinks(t)), files: len(files), entries: st.FDB.Entries,
 		goroutines: int(h.metric(t, "go_goroutines")), resident: h.resident(t),
 	}
 }
