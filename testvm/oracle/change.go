@@ -1,0 +1,174 @@
+package oracle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// changes are what may happen to both hosts between two batches of frames, how
+// often, and how. A change that can't be made just now says nothing. moves says
+// that it takes frames from where they went before, so that the datapath must be
+// waited for.
+var changes = []struct {
+	name   string
+	weight int
+	make   func(*pair, context.Context) (what string, moves bool, err error)
+}{
+	{"static entry", 4, (*pair).makeStatic},
+	{"deleted entry", 4, (*pair).deleteEntry},
+	{"flush", 1, (*pair).flush},
+	{"port down or up", 3, (*pair).switchPort},
+	{"port gone or there", 3, (*pair).plugPort},
+	{"port setting", 5, (*pair).changeSetting},
+	{"MTU", 2, (*pair).changeMTU},
+}
+
+var allChanges = func() (n int) {
+	for _, c := range changes {
+		n += c.weight
+	}
+	return n
+}()
+
+// change makes a random change.
+func (p *pair) change(ctx context.Context) error {
+	at := p.gen.IntN(allChanges)
+	for _, c := range changes {
+		if at -= c.weight; at >= 0 {
+			continue
+		}
+		what, moves, err := c.make(p, ctx)
+		if err != nil {
+			return fmt.Errorf("making a change (%s): %w", c.name, err)
+		}
+		if what == "" {
+			return nil
+		}
+		p.report.Changes[c.name]++
+		p.note(what)
+		if moves || p.gen.chance(50) {
+			return p.settle(ctx)
+		}
+		return nil
+	}
+	return nil
+}
+
+// both does something to each host.
+func (p *pair) both(f func(*host) error) error {
+	return errors.Join(f(p.plain), f(p.fast.host))
+}
+
+func (p *pair) makeStatic(context.Context) (string, bool, error) {
+	port, ok := p.net.somePort(p.gen)
+	if !ok {
+		return "", false, nil
+	}
+	s := p.net.speaker(p.gen, func(*station) bool { return true })
+	if s == nil || p.gen.chance(30) {
+		s = &station{mac: p.gen.randomMAC()}
+		p.net.add(p.gen, s)
+	}
+	before, known := p.net.learned[s.mac]
+	s.port, p.net.learned[s.mac] = port, port
+	err := p.both(func(h *host) error { return h.setStatic(s.mac, port) })
+	return fmt.Sprintf("static entry for %s on %s", s.mac, specs[port].name), known && before != port, err
+}
+
+func (p *pair) deleteEntry(context.Context) (string, bool, error) {
+	s := p.net.speaker(p.gen, func(s *station) bool { return p.net.ports[s.port].there })
+	if s == nil {
+		return "", false, nil
+	}
+	delete(p.net.learned, s.mac)
+	err := p.both(func(h *host) error { return h.deleteEntry(s.mac, s.port) })
+	return fmt.Sprintf("entry for %s on %s deleted", s.mac, specs[s.port].name), true, err
+}
+
+func (p *pair) flush(context.Context) (string, bool, error) {
+	return "learned entries flushed", true, p.both((*host).flush)
+}
+
+// somePort picks a port that is not as it was made, or any.
+func (p *pair) somePort(changed func(number int) bool) int {
+	var found []int
+	for i := range specs {
+		if changed(i) {
+			found = append(found, i)
+		}
+	}
+	if len(found) > 0 && p.gen.chance(40*len(found)) {
+		return one(p.gen, found)
+	}
+	return p.gen.IntN(len(specs))
+}
+
+func (p *pair) switchPort(context.Context) (string, bool, error) {
+	i := p.somePort(func(i int) bool { return p.net.ports[i].there && !p.net.ports[i].up })
+	s := &p.net.ports[i]
+	if !s.there {
+		return "", false, nil
+	}
+	s.up = !s.up
+	if !s.up {
+		p.net.forget(i)
+	}
+	err := p.both(func(h *host) error { return h.setUp(i, s.up) })
+	return fmt.Sprintf("%s up: %t", specs[i].name, s.up), !s.up, err
+}
+
+func (p *pair) plugPort(ctx context.Context) (string, bool, error) {
+	i := p.somePort(func(i int) bool { return !p.net.ports[i].there })
+	if i == uplink {
+		return "", false, nil
+	}
+	s := &p.net.ports[i]
+	if s.there {
+		if !p.uncounted[i] {
+			if err := p.fast.endCount(ctx, i); err != nil {
+				return "", false, err
+			}
+		}
+		delete(p.uncounted, i)
+		*s = portState{}
+		p.net.forget(i)
+		err := p.both(func(h *host) error { return h.unplug(ctx, i) })
+		return specs[i].name + " unplugged", true, err
+	}
+	*s = newPortState(i)
+	p.uncounted[i] = true
+	// Its own address may have been learned elsewhere meanwhile.
+	_, moves := p.net.learned[portMAC(i)]
+	delete(p.net.learned, portMAC(i))
+	err := p.both(func(h *host) error { return h.plug(i) })
+	return specs[i].name + " plugged in", moves, err
+}
+
+func (p *pair) changeSetting(context.Context) (string, bool, error) {
+	f := setting(p.gen.IntN(int(settings)))
+	i := p.somePort(func(i int) bool { return p.net.ports[i].there && p.net.ports[i].set[f] != f.byDefault() })
+	s := &p.net.ports[i]
+	if !s.there {
+		return "", false, nil
+	}
+	s.set[f] = !s.set[f]
+	err := p.both(func(h *host) error { return h.setSetting(i, f, s.set[f]) })
+	return fmt.Sprintf("%s of %s: %t", f, specs[i].name, s.set[f]), f == isolated && s.set[f], err
+}
+
+func (p *pair) changeMTU(context.Context) (string, bool, error) {
+	i := p.somePort(func(i int) bool { return p.net.ports[i].there && p.net.ports[i].mtu != specs[i].mtu })
+	s := &p.net.ports[i]
+	if !s.there {
+		return "", false, nil
+	}
+	mtu := specs[i].mtu
+	if s.mtu == mtu {
+		mtu = one(p.gen, []int{1280, 1500, 2000, 9000})
+	}
+	shorter := mtu < s.mtu
+	s.mtu = mtu
+	err := p.both(func(h *host) error { return h.setMTU(i, mtu) })
+	return fmt.Sprintf("MTU of %s: %d", specs[i].name, mtu), shorter, err
+}

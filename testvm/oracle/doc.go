@@ -1,0 +1,21 @@
+// Package oracle compares two equal hosts: the bridge of one works alone, that
+// of the other is accelerated by a real tapswitchd. The same random frames go
+// into the same ports of both, in the same order; the frames that come out of
+// every port, and those that reach the host's own stack, must be the same, byte
+// for byte, with their virtio-net headers.
+//
+// What a fast path may not change is compared; what it may is not:
+//
+//   - The order of two frames out of one port, unless both came in by one port,
+//     untagged, between the same two addresses. A frame that the fast path sends
+//     may overtake one that it leaves to the bridge.
+//   - What happens between a change that takes a station from where it was (it
+//     moves, its entry is deleted, its port goes down or away) and the moment at
+//     which the daemon has followed, some milliseconds later. The bridge sends
+//     frames for the station on by the new state at once, the fast path by the
+//     old one until then; and a station that speaks on its old port again within
+//     that time is not moved back, as the bridge doesn't see it. The oracle waits
+//     for the datapath after such changes alone. After all others (a new
+//     station, a new port, a port that comes up) it doesn't, because the fast
+//     path then leaves the frames to the bridge.
+package oracle

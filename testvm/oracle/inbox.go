@@ -1,0 +1,105 @@
+package oracle
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// An Output is a frame that came out of a port, or that reached the host's own
+// stack.
+type Output struct {
+	// Header is its virtio-net header, all zero where there is none.
+	Header [vnetLen]byte
+	Data   string // from the destination address on
+}
+
+// An inbox holds what has come out of one place of a host.
+type inbox struct {
+	mu      sync.Mutex
+	outputs []Output
+	marks   map[mark]bool
+	arrived chan struct{} // closed and replaced when a mark has come
+	err     error         // why nothing more comes
+}
+
+func newInbox() *inbox {
+	return &inbox{marks: map[mark]bool{}, arrived: make(chan struct{})}
+}
+
+// add puts in a frame; marks are kept apart.
+func (b *inbox) add(header, data []byte) {
+	if ownIGMP(data) {
+		return
+	}
+	m, isMark := parseMark(data)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !isMark {
+		o := Output{Data: string(data)}
+		copy(o.Header[:], header)
+		b.outputs = append(b.outputs, o)
+		return
+	}
+	b.marks[m] = true
+	b.wake()
+}
+
+// end says that nothing more comes.
+func (b *inbox) end(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+	b.wake()
+}
+
+func (b *inbox) wake() {
+	close(b.arrived)
+	b.arrived = make(chan struct{})
+}
+
+// await waits until all the marks have come, and forgets all that have.
+func (b *inbox) await(ctx context.Context, marks []mark) error {
+	for {
+		b.mu.Lock()
+		missing := slices.DeleteFunc(slices.Clone(marks), func(m mark) bool { return b.marks[m] })
+		arrived, err := b.arrived, b.err
+		if len(missing) == 0 {
+			clear(b.marks)
+		}
+		b.mu.Unlock()
+		if len(missing) == 0 {
+			return nil
+		}
+		if err == nil {
+			select {
+			case <-arrived:
+				continue
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+		return fmt.Errorf("waiting for the %s: %w", missing[0], err)
+	}
+}
+
+// take gives all frames that have come, in their order.
+func (b *inbox) take() []Output {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	outputs := b.outputs
+	b.outputs = nil
+	return outputs
+}
+
+// ownIGMP says whether a frame is IGMP without a source address: a bridge sends
+// that at times of its own to join the group of all snoopers, and to ask for
+// members.
+func ownIGMP(f []byte) bool {
+	return len(f) >= ethLen+20 && binary.BigEndian.Uint16(f[12:]) == unix.ETH_P_IP &&
+		f[ethLen+9] == unix.IPPROTO_IGMP && binary.BigEndian.Uint32(f[ethLen+12:]) == 0
+}

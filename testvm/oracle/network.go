@@ -1,0 +1,125 @@
+package oracle
+
+// A network is what both hosts should look like: where the stations are, and how
+// the ports are set.
+type network struct {
+	stations []*station
+	ports    []portState
+	// learned is where the bridges have an address, as far as it can be told from
+	// what was sent. It may name more than they have, never less.
+	learned map[mac]int
+}
+
+// A station is a MAC behind a port.
+type station struct {
+	mac  mac
+	port int
+}
+
+// A portState is how a port is set.
+type portState struct {
+	there, up bool
+	mtu       int
+	set       [settings]bool
+}
+
+const (
+	stationsPerPort = 6
+	maxStations     = 48
+)
+
+func newNetwork() *network {
+	n := &network{learned: map[mac]int{}, ports: make([]portState, len(specs))}
+	for i := range n.ports {
+		n.ports[i] = newPortState(i)
+	}
+	return n
+}
+
+func newPortState(number int) portState {
+	s := portState{there: true, up: true, mtu: specs[number].mtu}
+	for f := range settings {
+		s.set[f] = f.byDefault()
+	}
+	return s
+}
+
+// reach says whether frames can go from a port to another.
+func (n *network) reach(from, to int) bool {
+	f, t := &n.ports[from], &n.ports[to]
+	return f.up && t.up && (from == to || !(f.set[isolated] && t.set[isolated]))
+}
+
+// fast says that the fast path must not hold the port back.
+func (s *portState) fast() bool { return s.up && !s.set[isolated] }
+
+// add adds a station, in place of another once there are many.
+func (n *network) add(g *generator, s *station) {
+	if len(n.stations) < maxStations {
+		n.stations = append(n.stations, s)
+		return
+	}
+	n.stations[g.IntN(len(n.stations))] = s
+}
+
+// speaker gives a random one of the stations that match, nil if none does.
+func (n *network) speaker(g *generator, match func(*station) bool) *station {
+	var found []*station
+	for _, s := range n.stations {
+		if match(s) {
+			found = append(found, s)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return one(g, found)
+}
+
+// somePort gives a random port that is up.
+func (n *network) somePort(g *generator) (int, bool) {
+	var up []int
+	for i := range n.ports {
+		if n.ports[i].up {
+			up = append(up, i)
+		}
+	}
+	if len(up) == 0 {
+		return 0, false
+	}
+	return one(g, up), true
+}
+
+// learn notes the source of a frame. changes says that the bridges may have
+// learned it by this frame, and moves that they had it elsewhere before.
+func (n *network) learn(f *frame) (changes, moves bool) {
+	s := source(f.data)
+	if s.group() || s == (mac{}) || n.own(s) || !n.ports[f.port].set[learning] {
+		return false, false
+	}
+	before, known := n.learned[s]
+	if known && before == f.port {
+		return false, false
+	}
+	n.learned[s] = f.port
+	return true, known
+}
+
+// own says whether an address is the host's.
+func (n *network) own(m mac) bool {
+	for i := range n.ports {
+		if n.ports[i].there && m == portMAC(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// forget notes that a port's learned addresses are gone.
+func (n *network) forget(port int) {
+	for m, at := range n.learned {
+		if at == port {
+			delete(n.learned, m)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package oracle
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tapswitch/tapswitch/testvm/lab"
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+var (
+	frames = flag.Int("frames", 20000, "how many frames TestOracle compares")
+	seed   = flag.Uint64("seed", 0, "what determines them, as a failed run has printed it; 0 draws one")
+)
+
+// daemonPath is the tapswitchd that the tests run.
+var daemonPath string
+
+type testMain struct{ m *testing.M }
+
+// Run builds the daemon first, so that the tests run the same tree's.
+func (t testMain) Run() int {
+	dir, err := os.MkdirTemp("", "tapswitchd")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	daemonPath = filepath.Join(dir, "tapswitchd")
+	build := exec.Command("go", "build", "-o", daemonPath, "github.com/tapswitch/tapswitch/cmd/tapswitchd")
+	if out, err := build.CombinedOutput(); err != nil {
+		panic(string(out))
+	}
+	return t.m.Run()
+}
+
+func TestMain(m *testing.M) { lab.Main(testMain{m}) }
+
+func drawSeed(t *testing.T) uint64 {
+	s := *seed
+	if s == 0 {
+		s = uint64(time.Now().UnixNano())
+	}
+	t.Logf("again: go test ./testvm/oracle -run '^%s$' -frames %d -seed %d", t.Name(), *frames, s)
+	return s
+}
+
+// occurring are the verdicts that the oracle's frames must meet. The rest can't
+// be had at will: no device gives the datapath less than an Ethernet header
+// (pass_short), and a port that the datapath doesn't know or whose device has
+// gone is a matter of a moment (pass_no_port, pass_no_device).
+var occurring = []vswitch.Verdict{
+	vswitch.Redirected, vswitch.PassExpired, vswitch.PassHeld, vswitch.PassMultiBuffer, vswitch.PassGroup,
+	vswitch.PassTagged, vswitch.PassLearn, vswitch.PassUnknown, vswitch.PassHost, vswitch.PassSamePort,
+	vswitch.PassTooLong, vswitch.PassEgressHeld,
+}
+
+func TestOracle(t *testing.T) {
+	o := Options{Daemon: daemonPath, Seed: drawSeed(t), Frames: *frames, Log: t.Output()}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(r.String())
+	for _, v := range occurring {
+		if r.Verdicts[v] == 0 {
+			t.Errorf("no frame met the verdict %s", v)
+		}
+	}
+	if r.Redirected() < 0.2 {
+		t.Errorf("%.0f%% of the frames were redirected, want 20%%", 100*r.Redirected())
+	}
+}

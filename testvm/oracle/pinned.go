@@ -1,0 +1,109 @@
+package oracle
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+// A pinned is the forwarding table that a datapath looks at, read out of its
+// pinned maps: to show the table, the daemon reads the bridge's again first, and
+// would so repair what the oracle is to find.
+type pinned struct {
+	fdb   []fdbBucket
+	ports []portSlot
+	free  []func() error
+}
+
+// fdbBucket and portSlot are struct fdb_bucket and struct port of
+// hostbpf/bpf/tapswitch.h.
+type (
+	fdbBucket [4]struct {
+		key        uint64
+		dest, seen uint32
+	}
+	portSlot struct {
+		ifindex, _, _, flags, maxFrame, _ uint32
+		_                                 uint64
+	}
+)
+
+// slotOfHost stands for the host's own stack.
+const slotOfHost = 0xffff
+
+// openPinned opens the maps of the datapath pinned at dir.
+func openPinned(dir string) (p *pinned, err error) {
+	p = &pinned{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("opening the datapath at %s: %w", dir, err), p.close())
+		}
+	}()
+	if p.fdb, err = mapPinned[fdbBucket](p, dir, "fdb"); err != nil {
+		return nil, err
+	}
+	if p.ports, err = mapPinned[portSlot](p, dir, "ports"); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func mapPinned[T any](p *pinned, dir, name string) ([]T, error) {
+	paths, err := filepath.Glob(filepath.Join(dir, "v*", "maps", name))
+	if err != nil || len(paths) != 1 {
+		return nil, fmt.Errorf("looking for the map %s: %d found: %w", name, len(paths), err)
+	}
+	m, err := ebpf.LoadPinnedMap(paths[0], nil)
+	if err != nil {
+		return nil, fmt.Errorf("loading the map %s: %w", name, err)
+	}
+	defer m.Close()
+	var zero T
+	if uintptr(m.ValueSize()) != unsafe.Sizeof(zero) {
+		return nil, fmt.Errorf("reading the map %s: its values have %d bytes, not %d", name, m.ValueSize(), unsafe.Sizeof(zero))
+	}
+	b, err := unix.Mmap(m.FD(), 0, int(m.ValueSize()*m.MaxEntries()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("mapping the map %s: %w", name, err)
+	}
+	p.free = append(p.free, func() error { return unix.Munmap(b) })
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), m.MaxEntries()), nil
+}
+
+// entries gives the ifindex, or vswitch.Host, that each address leads to.
+func (p *pinned) entries() map[mac]int {
+	entries := map[mac]int{}
+	for b := range p.fdb {
+		for w := range p.fdb[b] {
+			e := &p.fdb[b][w]
+			if e.key == 0 || e.key>>48 != 0 { // free, or of a VLAN
+				continue
+			}
+			var m mac
+			for i := range m {
+				m[i] = byte(e.key >> (8 * i))
+			}
+			switch slot := e.dest & 0xffff; {
+			case slot == slotOfHost:
+				entries[m] = vswitch.Host
+			default:
+				entries[m] = int(p.ports[slot].ifindex)
+			}
+		}
+	}
+	return entries
+}
+
+func (p *pinned) close() (err error) {
+	for _, free := range p.free {
+		err = errors.Join(err, free())
+	}
+	p.free = nil
+	return err
+}
