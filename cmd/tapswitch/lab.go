@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -53,8 +54,8 @@ is in them ends with the command. It needs root and takes about a minute, or 10 
                  goes faster until that happens, and sends them anew.
   Verdicts       What the datapath did with each frame that came in by a port, and
                  why. RECEIVED FRAMES is what the kernel has counted at the port since
-                 the daemon's start: each frame has one verdict. LOST FRAMES were sent
-                 on by the fast path and lost on the way; a row is ok if that befell
+                 the daemon's start: each frame has one verdict. LOST FRAMES were to
+                 leave by the port and lost on the way; a row is ok if that befell
                  nothing but TCP transfers, for want of room.
   Handovers      The daemon ends while 10000 numbered datagrams per second go from
                  the wire into a guest. Killed and started again, its successor
@@ -74,7 +75,7 @@ is in them ends with the command. It needs root and takes about a minute, or 10 
 ` + exitCodes,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
-			if o.Daemon, err = findDaemon(o.Daemon); err != nil {
+			if o.Daemon, err = findDaemon(cmd.Context(), o.Daemon); err != nil {
 				return err
 			}
 			if err := lab.Isolate(); err != nil {
@@ -91,8 +92,9 @@ is in them ends with the command. It needs root and takes about a minute, or 10 
 	return cmd
 }
 
-// findDaemon gives the path of the daemon, by default that beside this program.
-func findDaemon(path string) (string, error) {
+// findDaemon gives the path of the daemon, by default that beside this program,
+// and makes sure that it is one.
+func findDaemon(ctx context.Context, path string) (string, error) {
 	if path == "" {
 		self, err := os.Executable()
 		if err != nil {
@@ -105,12 +107,12 @@ func findDaemon(path string) (string, error) {
 		return "", fmt.Errorf("finding tapswitchd: %w", err)
 	}
 	const advice = "build it by 'make build', or name one by --daemon"
-	info, err := os.Stat(path)
+	version, err := exec.CommandContext(ctx, path, "-version").Output()
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("finding tapswitchd: %w: %s", err, advice)
-	case !info.Mode().IsRegular() || info.Mode()&0o111 == 0:
-		return "", fmt.Errorf("finding tapswitchd: %s is no program: %s", path, advice)
+		return "", fmt.Errorf("finding tapswitchd: asking %s for its version: %w: %s", path, err, advice)
+	case !strings.HasPrefix(string(version), "tapswitchd "):
+		return "", fmt.Errorf("finding tapswitchd: %s is another program: %s", path, advice)
 	}
 	return path, nil
 }

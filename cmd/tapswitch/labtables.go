@@ -145,7 +145,7 @@ func accountTable(r *demo.Report) *table {
 func lossTable(r *demo.Report) *table {
 	t := &table{columns: []column{left("TO PORT"), right("LOST FRAMES"), right("IN TRANSFERS"), left("REASON"), left("RESULT")}}
 	for _, l := range r.Losses {
-		t.addChecked(l.Check, l.Port, l.Frames, l.InTransfers, l.Reason)
+		t.addChecked(l.Check, l.Port, l.Frames, l.InTransfers, cmp.Or(strings.Join(l.Reasons, ", "), "-"))
 	}
 	return t
 }

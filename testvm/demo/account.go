@@ -25,46 +25,6 @@ type Account struct {
 	Decided  uint64 `json:"verdict_frames"`  // the sum of all verdicts
 }
 
-// A Loss is frames that the fast path sent to a port and that were lost on the
-// way.
-type Loss struct {
-	Check
-	Port   string `json:"port"`
-	Reason string `json:"reason"`
-	Frames uint64 `json:"frames"`
-	// InTransfers is how many of them were lost while files were fetched over TCP,
-	// which fills a queue until it overflows.
-	InTransfers uint64 `json:"in_transfers_frames"`
-	Meaning     string `json:"meaning"`
-}
-
-// lost counts lost frames by port and reason.
-type lost map[lostBy]uint64
-
-type lostBy struct{ port, reason string }
-
-// at gives all that was lost on the way to a port.
-func (l lost) at(port string) (n uint64) {
-	for by, frames := range l {
-		if by.port == port {
-			n += frames
-		}
-	}
-	return n
-}
-
-func (s *scenario) readLost(ctx context.Context) (lost, error) {
-	drops, err := s.api.Drops(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l := lost{}
-	for _, d := range drops {
-		l[lostBy{d.Port, d.Reason}] += d.Frames
-	}
-	return l, nil
-}
-
 // account looks at what became of all frames until now.
 func (s *scenario) account(ctx context.Context) error {
 	s.progress.step("adding up the counters")
@@ -97,11 +57,13 @@ func (s *scenario) account(ctx context.Context) error {
 			}
 		}
 	}
-	drops, err := s.api.Drops(ctx)
+	lost, err := s.readLost(ctx)
 	if err != nil {
 		return err
 	}
-	s.report.Losses = judgeLosses(s.ports(), drops, s.inTransfers)
+	for _, port := range s.ports() {
+		s.report.Losses = append(s.report.Losses, judgeLoss(port, lost[port].since(s.lostAtStart[port]), s.lostInTransfers[port]))
+	}
 	return nil
 }
 
@@ -126,33 +88,3 @@ func judgeAccounts(ports []string, base, received rxFrames, decided counters) []
 	}
 	return rows
 }
-
-// judgeLosses checks that nothing was lost after its verdict, but for what TCP
-// loses when it finds out how fast it can be.
-func judgeLosses(ports []string, drops []control.Drop, inTransfers lost) []Loss {
-	var rows []Loss
-	seen := map[string]bool{}
-	for _, d := range drops {
-		if d.Frames == 0 {
-			continue
-		}
-		seen[d.Port] = true
-		l := Loss{Port: d.Port, Reason: d.Reason, Frames: d.Frames, InTransfers: inTransfers[lostBy{d.Port, d.Reason}], Meaning: d.Meaning}
-		l.OK = l.Frames == l.InTransfers && l.Reason == ringFull
-		l.Seen = fmt.Sprintf("%d frames lost, %d of them in transfers over TCP, because of %s: %s", l.Frames, l.InTransfers, l.Reason, l.Meaning)
-		l.Name = fmt.Sprintf("nothing else lost on the way to %s: %s", d.Port, d.Reason)
-		rows = append(rows, l)
-	}
-	for _, port := range ports {
-		if !seen[port] {
-			rows = append(rows, Loss{
-				Check: Check{Name: "nothing lost on the way to " + port, OK: true, Seen: "no frames lost"},
-				Port:  port, Reason: "-",
-			})
-		}
-	}
-	return rows
-}
-
-// ringFull is control.Drop's reason for frames that a tap had no room for.
-const ringFull = "ring full"

@@ -47,8 +47,10 @@ type scenario struct {
 	daemon *lab.Daemon
 	api    *control.Client
 	base   rxFrames // when the daemon attached
-	// inTransfers is what the fast path has lost of the transfers.
-	inTransfers lost
+	// transfers are in the report when they were made by each way.
+	transfers []Transfer
+	// What was lost at each port before the daemon attached, and in transfers since.
+	lostAtStart, lostInTransfers map[string]lost
 }
 
 // Run shows all, in about a minute, or 10 s with Options.Quick. It is to be run after
@@ -119,6 +121,9 @@ func (s *scenario) startFirst(ctx context.Context) error {
 		return err
 	}
 	s.base = before.until(after)
+	if s.lostAtStart, err = s.readLost(ctx); err != nil {
+		return err
+	}
 	return s.lookAtPorts(ctx)
 }
 

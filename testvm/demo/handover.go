@@ -31,14 +31,14 @@ const (
 type Handover struct {
 	Check
 	What       string `json:"what"` // happened to the daemon
-	Sent       uint64 `json:"sent"`
-	Lost       uint64 `json:"lost"`
-	Duplicated uint64 `json:"duplicated"`
-	Damaged    uint64 `json:"damaged"`
-	Reordered  uint64 `json:"reordered"` // which is no failure, where the way changes
+	Sent       uint64 `json:"sent_datagrams"`
+	Lost       uint64 `json:"lost_datagrams"`
+	Duplicated uint64 `json:"duplicated_datagrams"`
+	Damaged    uint64 `json:"damaged_datagrams"`
+	Reordered  uint64 `json:"reordered_datagrams"` // which is no failure, where the way changes
 	// Away is how many datagrams arrived while no daemon ran, and the frames from
 	// the wire were to meet the verdict Want; AwayFrames is how many did.
-	Away       uint64 `json:"away_received"`
+	Away       uint64 `json:"away_datagrams"`
 	AwayFrames uint64 `json:"away_frames"`
 	Want       string `json:"away_verdict"`
 	Adopted    bool   `json:"adopted"` // by the next daemon, if there was to be one

@@ -21,7 +21,7 @@ type Reach struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 	// Sent is how many echo requests were sent over IPv4, and over IPv6.
-	Sent int  `json:"sent"`
+	Sent int  `json:"sent_echoes"`
 	IPv4 bool `json:"ipv4_all_answered"`
 	IPv6 bool `json:"ipv6_all_answered"`
 	// Fast and Bridge count the frames that came in by all ports meanwhile, by

@@ -50,14 +50,13 @@ type Transfer struct {
 type Rate struct {
 	MbitPerSecond float64 `json:"mbit_per_s"` // of the payload; the median
 	// Lost is how many frames were dropped at the port that leads to the receiver,
-	// in all transfers together: by the kernel's counter of the device, or by the
-	// daemon's where XDP sent them. TCP sends ever faster until a queue is full, and
+	// in all transfers together. TCP sends ever faster until a queue is full, and
 	// sends anew what is lost.
 	Lost uint64 `json:"lost_frames"`
 }
 
-// transfers gives the rows, with nothing measured.
-func (s *scenario) transfers() []Transfer {
+// newTransfers gives the rows, with nothing measured.
+func (s *scenario) newTransfers() []Transfer {
 	a, b := s.Guests[0].Node, s.Guests[1].Node
 	port := map[*lab.Node]string{s.Wire: lab.NIC, a: s.Guests[0].Port, b: s.Guests[1].Port}
 	row := func(into, from *lab.Node, family string) Transfer {
@@ -76,7 +75,7 @@ func (s *scenario) transfers() []Transfer {
 // transferByBridge makes the transfers by the bridge alone, before there is a
 // daemon.
 func (s *scenario) transferByBridge(ctx context.Context) (err error) {
-	s.report.Transfers = s.transfers()
+	s.transfers = s.newTransfers()
 	s.progress.step("fetching files over TCP by the plain bridge")
 	if err := s.transfer(ctx, func(t *Transfer) *Rate { return &t.Bridge }, s.readTxDropped); err != nil {
 		return err
@@ -97,28 +96,29 @@ func (s *scenario) transferByBridge(ctx context.Context) (err error) {
 // transferByTapswitch makes them by the fast path, and remembers what it lost.
 func (s *scenario) transferByTapswitch(ctx context.Context) error {
 	s.progress.step("fetching files over TCP by the fast path")
+	lostAt := func(port string) (uint64, error) {
+		all, err := s.readLost(ctx)
+		return all[port].frames(), err
+	}
 	before, err := s.readLost(ctx)
 	if err != nil {
 		return err
 	}
-	// A tap counts one frame when it refuses a bulk (tun_xdp_xmit), so the device's
-	// counter doesn't tell.
-	lostAt := func(port string) (uint64, error) {
-		l, err := s.readLost(ctx)
-		return l.at(port), err
-	}
 	if err := s.transfer(ctx, func(t *Transfer) *Rate { return &t.Tapswitch }, lostAt); err != nil {
 		return err
 	}
-	if s.inTransfers, err = s.readLost(ctx); err != nil {
+	after, err := s.readLost(ctx)
+	if err != nil {
 		return err
 	}
-	for why, n := range before {
-		s.inTransfers[why] -= n
+	s.lostInTransfers = map[string]lost{}
+	for port := range after {
+		s.lostInTransfers[port] = after[port].since(before[port])
 	}
-	for i := range s.report.Transfers {
-		s.report.Transfers[i].judge()
+	for i := range s.transfers {
+		s.transfers[i].judge()
 	}
+	s.report.Transfers = s.transfers
 	return nil
 }
 
@@ -130,10 +130,10 @@ func (s *scenario) transfer(ctx context.Context, rate func(*Transfer) *Rate, los
 	if s.Quick {
 		rounds = 1
 	}
-	speeds := make([][]float64, len(s.report.Transfers))
+	speeds := make([][]float64, len(s.transfers))
 	for range rounds {
-		for i := range s.report.Transfers {
-			t := &s.report.Transfers[i]
+		for i := range s.transfers {
+			t := &s.transfers[i]
 			if t.Seen != "" || ctx.Err() != nil {
 				continue
 			}
@@ -158,7 +158,7 @@ func (s *scenario) transfer(ctx context.Context, rate func(*Transfer) *Rate, los
 	for i, list := range speeds {
 		if len(list) == rounds {
 			slices.Sort(list)
-			rate(&s.report.Transfers[i]).MbitPerSecond = list[rounds/2]
+			rate(&s.transfers[i]).MbitPerSecond = list[rounds/2]
 		}
 	}
 	return ctx.Err()
