@@ -78,6 +78,10 @@ is in them ends with the command. It needs root and takes about a minute, or 10 
 			if o.Daemon, err = findDaemon(cmd.Context(), o.Daemon); err != nil {
 				return err
 			}
+			// The run inside would not hear of a signal from before it began.
+			if cmd.Context().Err() != nil {
+				return errInterrupted
+			}
 			if err := lab.Isolate(); err != nil {
 				return err
 			}
@@ -109,6 +113,8 @@ func findDaemon(ctx context.Context, path string) (string, error) {
 	const advice = "build it by 'make build', or name one by --daemon"
 	version, err := exec.CommandContext(ctx, path, "-version").Output()
 	switch {
+	case ctx.Err() != nil:
+		return "", errInterrupted
 	case err != nil:
 		return "", fmt.Errorf("finding tapswitchd: asking %s for its version: %w: %s", path, err, advice)
 	case !strings.HasPrefix(string(version), "tapswitchd "):
@@ -117,11 +123,13 @@ func findDaemon(ctx context.Context, path string) (string, error) {
 	return path, nil
 }
 
+var errInterrupted = errors.New("interrupted")
+
 // showLab prints the report and gives an error if anything in it is not as it
 // should be. err is what ended the run early.
 func (e *env) showLab(r *demo.Report, err error, asJSON bool) error {
 	if errors.Is(err, context.Canceled) {
-		return errors.New("interrupted")
+		return errInterrupted
 	}
 	show := e.printLab
 	if asJSON {
