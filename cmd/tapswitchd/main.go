@@ -98,7 +98,9 @@ func run(o options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, dp.Close(o.keep)) }()
+	// A start that fails leaves what it found: nothing, or a datapath to adopt.
+	keep := dp.Adopted()
+	defer func() { err = errors.Join(err, dp.Close(keep)) }()
 	if err := dp.AttachLossCounters(); err != nil {
 		log.Warn("frames lost after their verdict are not counted", "error", err)
 	}
@@ -122,6 +124,7 @@ func run(o options) (err error) {
 	if err := serve(ctx, tasks, c, source{s}); err != nil {
 		return err
 	}
+	keep = o.keep
 	tasks.Go(func() error { return s.run(ctx) })
 	err = tasks.Wait()
 	daemon.SdNotify(false, daemon.SdNotifyStopping)
