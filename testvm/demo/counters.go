@@ -32,13 +32,17 @@ func newCounters(stats []control.Stats) counters {
 	return c
 }
 
-// since gives what was counted after before.
+// since gives what was counted after before. What counts less than before has
+// begun anew, because its datapath was made again.
 func (c counters) since(before counters) counters {
 	d := counters{}
 	for port, verdicts := range c {
 		d[port] = map[vswitch.Verdict]uint64{}
 		for v, n := range verdicts {
-			d[port][v] = n - before[port][v]
+			d[port][v] = n
+			if was := before[port][v]; was <= n {
+				d[port][v] -= was
+			}
 		}
 	}
 	return d

@@ -53,8 +53,8 @@ type scenario struct {
 	lostAtStart, lostInTransfers map[string]lost
 }
 
-// Run shows all, in about a minute, or 10 s with Options.Quick. It is to be run after
-// lab.Isolate.
+// Run shows all, in about a minute, or 10 s with Options.Quick. It is to be run
+// after lab.Isolate.
 //
 // What is not as it should be is in the report, which says by its name which
 // check has failed. The error, which stands in the report too, tells what kept

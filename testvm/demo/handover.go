@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tapswitch/tapswitch/testvm/lab"
@@ -131,7 +132,7 @@ func (h *Handover) judge(r lab.StreamReport, err error) {
 	h.Sent, h.Lost, h.Duplicated, h.Damaged, h.Reordered = r.Sent, r.Lost, r.Duplicated, r.Damaged, r.Reordered
 	switch {
 	case err != nil:
-		h.Seen = err.Error()
+		h.Seen = strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ") // it may have the daemon's log
 	case r.Lost > 0 || r.Duplicated > 0 || r.Damaged > 0 || r.Refused > 0:
 		h.Seen = fmt.Sprintf("of %d datagrams %d were lost, %d came twice, %d came damaged, %d could not be sent",
 			r.Sent, r.Lost, r.Duplicated, r.Damaged, r.Refused)

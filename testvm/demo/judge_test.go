@@ -130,6 +130,18 @@ func TestLost(t *testing.T) {
 	}
 }
 
+func TestCountersSince(t *testing.T) {
+	before := counters{"nic0": {vswitch.Redirected: 10, vswitch.PassHost: 3}}
+	after := counters{"nic0": {vswitch.Redirected: 12, vswitch.PassHost: 1}, "vnet0": {vswitch.PassGroup: 5}}
+	d := after.since(before)
+	if fast, passed := d.split(); fast != 2 || passed != 6 {
+		t.Errorf("%d frames by the fast path and %d by the bridge, want 2 and 6", fast, passed)
+	}
+	if n := d.sum("nic0"); n != 3 {
+		t.Errorf("%d frames from nic0, want 3", n)
+	}
+}
+
 func TestJudgeHandover(t *testing.T) {
 	good := Handover{Check: Check{Name: "daemon killed"}, Want: "redirected", Away: 3000, AwayFrames: 3000, Adopted: true}
 	for _, tt := range []struct {
@@ -149,6 +161,7 @@ func TestJudgeHandover(t *testing.T) {
 		{"not adopted", func(h *Handover) { h.Adopted = false }, lab.StreamReport{Sent: 9}, nil, "did not adopt"},
 		{"another way", func(h *Handover) { h.AwayFrames = 2000 }, lab.StreamReport{Sent: 9}, nil, "only 2000 frames met the verdict redirected"},
 		{"dried up", nil, lab.StreamReport{Sent: 9}, errDriedUp, "no longer arrive"},
+		{"no daemon", nil, lab.StreamReport{Sent: 9}, errors.New("it ended\nout of order\n"), "it ended; out of order"},
 		{"not fast", nil, lab.StreamReport{Sent: 9}, errNotFast, "still go by the bridge"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

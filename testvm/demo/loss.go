@@ -60,7 +60,7 @@ func newLost(port string, byDevice uint64, drops []control.Drop) lost {
 
 // since gives what was lost after before.
 func (l lost) since(before lost) lost {
-	d := lost{byXDP: map[string]uint64{}, byDevice: l.byDevice - before.byDevice}
+	d := lost{byXDP: map[string]uint64{}, byDevice: l.byDevice - before.byDevice} // the device stays
 	for reason, n := range l.byXDP {
 		if n > before.byXDP[reason] {
 			d.byXDP[reason] = n - before.byXDP[reason]
