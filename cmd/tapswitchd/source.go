@@ -127,11 +127,11 @@ func (s source) FDB(ctx context.Context, filter control.FDBFilter) ([]control.FD
 		if s.follow(change, err); err != nil {
 			return nil, err
 		}
-		held := map[vswitch.FDBKey]bool{}
-		for key := range s.dp.FDB() {
-			held[key] = true
-		}
+		// A full table is large: what is made of it is as small as can be.
 		var entries []control.FDBEntry
+		if filter == (control.FDBFilter{}) {
+			entries = make([]control.FDBEntry, 0, len(s.mirror.FDB))
+		}
 		now := time.Now()
 		for key, e := range s.mirror.FDB {
 			br, ok := s.plan.Bridges[key.Bridge]
@@ -140,7 +140,7 @@ func (s source) FDB(ctx context.Context, filter control.FDBFilter) ([]control.FD
 			}
 			shown := control.FDBEntry{
 				Bridge: br.Name, VLAN: key.VLAN, MAC: key.MAC, Ifindex: e.Destination(), Port: control.HostPort,
-				Origin: e.Origin, Fast: held[key], KernelAge: now.Sub(e.Updated).Seconds(),
+				Origin: e.Origin, KernelAge: now.Sub(e.Updated).Seconds(),
 			}
 			if shown.Ifindex != vswitch.Host {
 				shown.Port = s.mirror.Ports[e.Port].Name
@@ -154,13 +154,21 @@ func (s source) FDB(ctx context.Context, filter control.FDBFilter) ([]control.FD
 			}
 			entries = append(entries, shown)
 		}
-		slices.SortFunc(entries, func(a, b control.FDBEntry) int {
-			return cmp.Or(
-				cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.VLAN, b.VLAN), slices.Compare(a.MAC[:], b.MAC[:]),
-			)
-		})
+		slices.SortFunc(entries, compareEntries)
+		for key := range s.dp.FDB() {
+			held := control.FDBEntry{Bridge: s.plan.Bridges[key.Bridge].Name, VLAN: key.VLAN, MAC: key.MAC}
+			if i, ok := slices.BinarySearchFunc(entries, held, compareEntries); ok {
+				entries[i].Fast = true
+			}
+		}
 		return entries, nil
 	})
+}
+
+func compareEntries(a, b control.FDBEntry) int {
+	return cmp.Or(
+		cmp.Compare(a.Bridge, b.Bridge), cmp.Compare(a.VLAN, b.VLAN), slices.Compare(a.MAC[:], b.MAC[:]),
+	)
 }
 
 func (s source) Drops(ctx context.Context) ([]control.Drop, error) {
