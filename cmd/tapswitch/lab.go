@@ -34,8 +34,8 @@ tapswitchd on the host, and check all that a switch has to do:
   guest1 ── vnet1 ───┘            as QEMU gives them
 
 It touches nothing else on the machine: the namespaces are private, and whatever
-is in them ends with the command. It needs root and takes about a minute, or 10 s with
---quick. Progress goes to stderr, the result to stdout. What its tables mean:
+is in them ends with the command. It needs root and takes about a minute, or 10 s
+with --quick. Progress goes to stderr, the result to stdout. What its tables mean:
 
   Ports          The bridge's ports as the daemon has found them. All should be
                  fast in both directions.
@@ -50,8 +50,8 @@ is in them ends with the command. It needs root and takes about a minute, or 10 
                  the bridge too, with an XDP program on nic0 that does nothing: the
                  lab's NIC is a veth, which copies each frame for XDP, as a real NIC
                  does not. Compare TAPSWITCH with that. LOST counts frames that were
-                 dropped at the port to the receiver, for want of room: TCP
-                 goes faster until that happens, and sends them anew.
+                 dropped at the port to the receiver, for want of room: TCP goes
+                 faster until that happens, and sends them anew.
   Verdicts       What the datapath did with each frame that came in by a port, and
                  why. RECEIVED FRAMES is what the kernel has counted at the port since
                  the daemon's start: each frame has one verdict. LOST FRAMES were to

@@ -66,8 +66,12 @@ func TestLab(t *testing.T) {
 			t.Fatal(err)
 		}
 		checkVerdicts(t, r.Verdicts)
-		// Which verdicts are rare, and whether TCP overran a queue, is chance.
+		// Which verdicts are rare, how fast TCP is and whether it overran a queue, is
+		// chance.
 		r.Verdicts = []demo.Verdict{{Port: "nic0", Verdict: vswitch.Redirected, Frames: 1, Meaning: "sent"}}
+		for i := range r.Transfers {
+			r.Transfers[i].Tapswitch = r.Transfers[i].BridgeXDP
+		}
 		for i := range r.Losses {
 			r.Losses[i].Reasons = nil
 		}
@@ -208,7 +212,7 @@ func labReport() *demo.Report {
 		},
 		Transfers: []demo.Transfer{{
 			Check: ok("guest0 fetches from wire over ipv4"), Into: "guest0", From: "wire", Family: "ipv4", Bytes: 50e6,
-			Bridge: demo.Rate{MbitPerSecond: 2345.6}, BridgeXDP: demo.Rate{MbitPerSecond: 1234.5}, Tapswitch: demo.Rate{MbitPerSecond: 987.6, Lost: 12},
+			Bridge: demo.Rate{MbitPerSecond: 2345.6}, BridgeXDP: demo.Rate{MbitPerSecond: 1234.5}, Tapswitch: demo.Rate{MbitPerSecond: 765.4, Lost: 12},
 		}},
 		Verdicts: []demo.Verdict{
 			{Port: "nic0", Verdict: vswitch.Redirected, Frames: 123456, Meaning: vswitch.Redirected.Meaning()},

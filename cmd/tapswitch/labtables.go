@@ -104,6 +104,7 @@ func transferTable(r *demo.Report) *table {
 		right("BRIDGE MBIT/S"), right("LOST"), right("WITH XDP MBIT/S"), right("LOST"), right("TAPSWITCH MBIT/S"), right("LOST"),
 		left("RESULT"),
 	}}
+	slower := false
 	for _, f := range r.Transfers {
 		hash := "differs"
 		if f.OK {
@@ -114,9 +115,16 @@ func transferTable(r *demo.Report) *table {
 			cells = append(cells, number(rate.MbitPerSecond), rate.Lost)
 		}
 		t.addChecked(f.Check, cells...)
+		slower = slower || f.From == "wire" && f.Tapswitch.MbitPerSecond < clearlySlower*f.BridgeXDP.MbitPerSecond
+	}
+	if slower {
+		t.note("Bulk TCP from the wire is slower by the fast path: XDP sends frames on one by one, before GRO can merge them.")
 	}
 	return t
 }
+
+// clearlySlower is what part of another rate is less by more than chance.
+const clearlySlower = 0.8
 
 // number prints a measured number; 0 is none.
 func number(v float64) string {
