@@ -140,14 +140,13 @@ func serve(ctx context.Context, tasks *errgroup.Group, c config.Config, src cont
 	if err != nil {
 		return err
 	}
+	if c.Metrics != "" {
+		m, err := net.Listen("tcp", c.Metrics)
+		if err != nil {
+			return errors.Join(fmt.Errorf("listening for metrics on %s: %w", c.Metrics, err), l.Close())
+		}
+		tasks.Go(func() error { return control.Serve(ctx, m, control.NewMetricsHandler(registry)) })
+	}
 	tasks.Go(func() error { return control.Serve(ctx, l, control.NewServer(src, registry)) })
-	if c.Metrics == "" {
-		return nil
-	}
-	m, err := net.Listen("tcp", c.Metrics)
-	if err != nil {
-		return fmt.Errorf("listening for metrics on %s: %w", c.Metrics, err)
-	}
-	tasks.Go(func() error { return control.Serve(ctx, m, control.NewMetricsHandler(registry)) })
 	return nil
 }
