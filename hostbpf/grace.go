@@ -11,7 +11,7 @@ import (
 //
 // The kernel has no call that waits for running programs by name, but an update
 // of a map of maps does so before it returns, which is part of its contract
-// since Linux 5.0 (maybe_wait_bpf_programs). membarrier(2) would wait too, but
+// since Linux 4.20 (maybe_wait_bpf_programs). membarrier(2) would wait too, but
 // refuses on machines with nohz_full, which hosts of guests often are.
 type graveyard struct {
 	outer, inner *ebpf.Map
