@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tapswitch/tapswitch/testvm/lab"
 	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/control"
@@ -109,6 +111,7 @@ func newLab(t *testing.T, o lab.Options) *host {
 		if h.Daemon != nil {
 			if t.Failed() {
 				t.Logf("the daemon's log:\n%s", h.Log())
+				h.resume() // or it won't hear that it is to stop
 			}
 			h.stop(t)
 			h.checkNothingLeft(t)
@@ -156,6 +159,19 @@ func (h *host) kill(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// suspend stops the daemon's process, and returns when none of its threads runs.
+func (h *host) suspend(t *testing.T) {
+	t.Helper()
+	h.Signal(unix.SIGSTOP)
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, h.PID(), &info, unix.WSTOPPED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// resume lets a suspended daemon go on.
+func (h *host) resume() { h.Signal(unix.SIGCONT) }
 
 // stats gives the counters of a port; they are zero if there is no such port.
 func (h *host) stats(t *testing.T, port string) control.Stats {

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tapswitch/tapswitch/testvm/lab"
 	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/control"
@@ -50,14 +48,14 @@ func TestDeadlineOfStoppedDaemon(t *testing.T) {
 	if n := h.count(t, "nic0", vswitch.PassExpired); n > 0 {
 		t.Errorf("%d frames came past the deadline of a daemon that runs", n)
 	}
-	h.Signal(unix.SIGSTOP)
+	h.suspend(t)
 	h.awaitExpiry(t, g.MAC)
 	for _, s := range []*lab.Stream{down, up} {
 		if err := s.WaitReceived(within(t, 10*time.Second), 1000); err != nil {
 			t.Error(err)
 		}
 	}
-	h.Signal(unix.SIGCONT)
+	h.resume()
 	h.awaitRedirects(t, "nic0", down)
 	h.awaitRedirects(t, g.Port, up)
 	for _, port := range []string{"nic0", g.Port} {
@@ -201,7 +199,7 @@ func TestDeadlineThenCatchUp(t *testing.T) {
 	}
 	h.bridge(t, "fdb replace "+g.MAC.String()+" dev "+g.Port+" master static sticky")
 	h.awaitRedirects(t, lab.NIC, s)
-	h.Signal(unix.SIGSTOP)
+	h.suspend(t)
 	h.awaitExpiry(t, g.MAC)
 	at[1].Frames()
 	// What it has to catch up with takes a while.
@@ -217,7 +215,7 @@ func TestDeadlineThenCatchUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	fast := uint64(0)
-	h.Signal(unix.SIGCONT)
+	h.resume()
 	for before := h.count(t, lab.NIC, vswitch.Redirected); fast <= before; fast = h.count(t, lab.NIC, vswitch.Redirected) {
 		if _, err := at[1].Next(ctx, nil); err != nil {
 			t.Fatal(err)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tapswitch/tapswitch/testvm/lab"
 	"github.com/tapswitch/tapswitch/vswitch"
 )
@@ -154,7 +152,7 @@ func TestLossesBeforeNotice(t *testing.T) {
 			return h.count(t, lab.NIC, vswitch.Redirected) > before
 		})
 		before = h.count(t, lab.NIC, vswitch.Redirected)
-		h.Signal(unix.SIGSTOP)
+		h.suspend(t)
 		tt.change(name, tap)
 		const sent = 50
 		for range sent {
@@ -162,7 +160,7 @@ func TestLossesBeforeNotice(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		h.Signal(unix.SIGCONT)
+		h.resume()
 		eventually(t, 5*time.Second, "all frames have met a verdict", func() bool {
 			return h.count(t, lab.NIC, vswitch.Redirected) >= before+sent
 		})
