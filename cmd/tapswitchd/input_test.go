@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/testvm/lab"
-	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/control"
 )
 
@@ -153,6 +152,8 @@ func TestInputBesideDaemon(t *testing.T) {
 func TestInputBeforeAdoption(t *testing.T) {
 	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{Config: longLease, Args: []string{"-keep"}})
 	s := stream(t, h.Wire, h.Guests[0].Node, lab.StreamOptions{Rate: 1000})
+	h.awaitRedirects(t, lab.NIC, s)
+	verdicts := h.verdicts(t, lab.NIC)
 	h.stop(t)
 	pins, attached := bpffs(t), h.attachments(t)
 	wrong := configFile(t, fmt.Sprintf("socket = %q\nmetrics = \"198.51.100.1:1\"\n", h.Socket))
@@ -166,10 +167,8 @@ func TestInputBeforeAdoption(t *testing.T) {
 		}
 	}
 	h.start(t, lab.DaemonOptions{})
-	r := whole(t, "wire to guest", s)
-	if n := h.count(t, lab.NIC, vswitch.Redirected); n < r.Sent {
-		t.Errorf("%d frames were redirected, want all %d: %v", n, r.Sent, h.verdicts(t, lab.NIC))
-	}
+	whole(t, "wire to guest", s)
+	h.checkAllRedirected(t, lab.NIC, verdicts)
 }
 
 // What is pinned for one host's devices must not be taken for another's.
