@@ -368,3 +368,8 @@ func learn(t testing.TB, port int, mac vswitch.MAC, vlan int) {
 func mac(n int) vswitch.MAC {
 	return vswitch.MAC{0x02, 0, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
 }
+
+// appendAttribute adds an attribute as another library writes it.
+func appendAttribute(b []byte, typ int, v []byte) []byte {
+	return append(b, nl.NewRtAttr(typ, v).Serialize()...)
+}

@@ -6,56 +6,51 @@ import (
 	"slices"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
-const sizeofNdMsg = 12
-
 // parseEntry reads the body of RTM_NEWNEIGH or RTM_DELNEIGH. Only entries of a
 // bridge are ok: a device's own filters and a tunnel's table come by the same
 // messages.
 func parseEntry(b []byte, now time.Time) (e vswitch.FDBEntry, ok bool) {
-	if len(b) < sizeofNdMsg || b[0] != unix.AF_BRIDGE {
+	var msg unix.NdMsg
+	ad, err := decode(b, &msg)
+	if err != nil || msg.Family != unix.AF_BRIDGE || msg.Flags&unix.NTF_SELF != 0 {
 		return e, false
 	}
-	state, flags := native.Uint16(b[8:]), b[10]
-	if flags&netlink.NTF_SELF != 0 {
-		return e, false
-	}
-	e.Port = int(int32(native.Uint32(b[4:])))
-	e.Updated = now
-	for typ, v := range attributes(b[sizeofNdMsg:]) {
-		switch typ {
-		case netlink.NDA_LLADDR:
-			if len(v) == len(e.MAC) {
+	e.Port, e.Updated = int(msg.Ifindex), now
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.NDA_LLADDR:
+			if v := ad.Bytes(); len(v) == len(e.MAC) {
 				e.MAC = vswitch.MAC(v)
 				ok = true
 			}
-		case netlink.NDA_MASTER:
-			e.Bridge = int(number(v))
-		case netlink.NDA_VLAN:
-			e.VLAN = vswitch.VLAN(number(v))
-		case netlink.NDA_CACHEINFO:
+		case unix.NDA_MASTER:
+			e.Bridge = int(ad.Uint32())
+		case unix.NDA_VLAN:
+			e.VLAN = vswitch.VLAN(ad.Uint16())
+		case unix.NDA_CACHEINFO:
 			// Four numbers: confirmed, used, updated, references.
-			if len(v) >= 12 {
-				e.Updated = now.Add(-clock(v[8:12]))
+			if v := ad.Bytes(); len(v) >= 12 {
+				e.Updated = now.Add(-clock(native.Uint32(v[8:])))
 			}
 		}
 	}
 	switch {
-	case state&netlink.NUD_PERMANENT != 0:
+	case msg.State&unix.NUD_PERMANENT != 0:
 		e.Origin = vswitch.OriginLocal
-	case flags&netlink.NTF_EXT_LEARNED != 0:
+	case msg.Flags&unix.NTF_EXT_LEARNED != 0:
 		e.Origin = vswitch.OriginExtern
-	case state&netlink.NUD_NOARP != 0:
+	case msg.State&unix.NUD_NOARP != 0:
 		e.Origin = vswitch.OriginStatic
 	default:
 		e.Origin = vswitch.OriginLearned
 	}
-	return e, ok && e.Bridge != 0
+	return e, ok && e.Bridge != 0 && ad.Err() == nil
 }
 
 // applyEntry takes over one FDB event.
@@ -130,8 +125,12 @@ func (m *Mirror) forget(port int, c *Change) {
 
 // dumpFDB reads the FDB of every bridge.
 func (m *Mirror) dumpFDB(c *conn) error {
+	req, err := request(unix.RTM_GETNEIGH, unix.NdMsg{Family: unix.AF_BRIDGE}, netlink.NewAttributeEncoder())
+	if err != nil {
+		return err
+	}
 	now := time.Now()
-	return c.dump(unix.RTM_GETNEIGH, append([]byte{unix.AF_BRIDGE}, make([]byte, sizeofNdMsg-1)...), func(b []byte) {
+	return c.dump(req, func(b []byte) {
 		if e, ok := parseEntry(b, now); ok {
 			m.put(e)
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/vishvananda/netlink/nl"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/vswitch"
@@ -53,100 +53,112 @@ type link struct {
 
 // parseLink reads the body of RTM_NEWLINK or RTM_DELLINK.
 func parseLink(b []byte) (family uint8, l *link, ok bool) {
-	if len(b) < unix.SizeofIfInfomsg {
+	var msg unix.IfInfomsg
+	ad, err := decode(b, &msg)
+	if err != nil {
 		return 0, nil, false
 	}
-	family = b[0]
-	l = &link{index: int(int32(native.Uint32(b[4:]))), flags: native.Uint32(b[8:])}
-	ethernet := native.Uint16(b[2:]) == unix.ARPHRD_ETHER
+	l = &link{index: int(msg.Index), flags: msg.Flags}
 	elsewhere := false
-	for typ, v := range attributes(b[unix.SizeofIfInfomsg:]) {
-		switch typ {
+	for ad.Next() {
+		switch ad.Type() {
 		case unix.IFLA_IFNAME:
-			l.name = text(v)
+			l.name = ad.String()
 		case unix.IFLA_ADDRESS:
-			if len(v) == len(l.mac) {
+			if v := ad.Bytes(); len(v) == len(l.mac) {
 				l.mac = vswitch.MAC(v)
 			}
 		case unix.IFLA_MTU:
-			l.mtu = int(number(v))
+			l.mtu = int(ad.Uint32())
 		case unix.IFLA_MASTER:
-			l.master = int(number(v))
+			l.master = int(ad.Uint32())
 		case unix.IFLA_LINK:
-			l.lower = int(number(v))
+			l.lower = int(ad.Uint32())
 		case unix.IFLA_LINK_NETNSID:
 			elsewhere = true
 		case unix.IFLA_PROMISCUITY:
-			l.promiscuous = number(v) != 0
+			l.promiscuous = ad.Uint32() != 0
 		case unix.IFLA_PARENT_DEV_NAME:
 			l.parent = true
 		case unix.IFLA_LINKINFO:
-			l.parseInfo(v)
+			ad.Nested(l.parseInfo)
 		case unix.IFLA_PROTINFO:
-			if family == unix.AF_BRIDGE {
-				l.parsePort(v)
+			if msg.Family == unix.AF_BRIDGE {
+				ad.Nested(l.parsePort)
 			}
 		}
 	}
 	if elsewhere {
 		l.lower = 0
 	}
-	if family == unix.AF_UNSPEC && l.kind == "" && !l.parent && ethernet {
+	if msg.Family == unix.AF_UNSPEC && l.kind == "" && !l.parent && msg.Type == unix.ARPHRD_ETHER {
 		l.parent = parentInSysfs(l.name, l.index)
 	}
 	// Wireless drivers send messages that have nothing but their own attribute.
-	return family, l, l.index > 0 && l.name != ""
+	return msg.Family, l, ad.Err() == nil && l.index > 0 && l.name != ""
 }
 
-func text(v []byte) string { return strings.TrimRight(string(v), "\x00") }
-
-// parseInfo reads IFLA_LINKINFO.
-func (l *link) parseInfo(b []byte) {
+// parseInfo reads IFLA_LINKINFO, where kinds come before what depends on them.
+func (l *link) parseInfo(ad *netlink.AttributeDecoder) error {
 	slave := ""
-	for typ, v := range attributes(b) {
-		switch typ {
-		case nl.IFLA_INFO_KIND:
-			l.kind = text(v)
-		case nl.IFLA_INFO_DATA:
-			l.parseKind(v)
-		case nl.IFLA_INFO_SLAVE_KIND:
-			slave = text(v)
-		case nl.IFLA_INFO_SLAVE_DATA:
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.IFLA_INFO_KIND:
+			l.kind = ad.String()
+		case unix.IFLA_INFO_DATA:
+			switch l.kind {
+			case kindBridge:
+				ad.Nested(l.parseBridge)
+			case kindTap:
+				ad.Nested(l.parseTap)
+			}
+		case unix.IFLA_INFO_SLAVE_KIND:
+			slave = ad.String()
+		case unix.IFLA_INFO_SLAVE_DATA:
 			if slave == kindBridge {
-				l.parsePort(v)
+				ad.Nested(l.parsePort)
 			}
 		}
 	}
+	return nil
 }
 
-// parseKind reads IFLA_INFO_DATA, which the kernel puts behind the kind.
-func (l *link) parseKind(b []byte) {
-	for typ, v := range attributes(b) {
-		switch {
-		case l.kind == kindBridge && typ == nl.IFLA_BR_AGEING_TIME:
-			l.ageing = clock(v)
-		case l.kind == kindBridge && typ == nl.IFLA_BR_VLAN_FILTERING:
-			l.vlanFiltering = number(v) != 0
-		case l.kind == kindTap && typ == nl.IFLA_TUN_TYPE:
-			l.tun = number(v) != unix.IFF_TAP
+func (l *link) parseBridge(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.IFLA_BR_AGEING_TIME:
+			l.ageing = clock(ad.Uint32())
+		case unix.IFLA_BR_VLAN_FILTERING:
+			l.vlanFiltering = ad.Uint8() != 0
 		}
 	}
+	return nil
+}
+
+func (l *link) parseTap(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		if ad.Type() == unix.IFLA_TUN_TYPE {
+			l.tun = ad.Uint8() != unix.IFF_TAP
+		}
+	}
+	return nil
 }
 
 // parsePort reads the attributes of a bridge port (IFLA_BRPORT_*). Drivers
 // with a bridge of their own send some of them too, but without a state.
-func (l *link) parsePort(b []byte) {
-	for typ, v := range attributes(b) {
-		switch typ {
-		case nl.IFLA_BRPORT_STATE:
+func (l *link) parsePort(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		switch ad.Type() {
+		case unix.IFLA_BRPORT_STATE:
 			l.port = true
-			l.stp = vswitch.STPState(number(v))
-		case nl.IFLA_BRPORT_LEARNING:
-			l.learning = number(v) != 0
+			l.stp = vswitch.STPState(ad.Uint8())
+		case unix.IFLA_BRPORT_LEARNING:
+			l.learning = ad.Uint8() != 0
 		}
-		l.settings = appendSetting(l.settings, typ, v)
+		l.settings = appendSetting(l.settings, ad)
 	}
 	slices.Sort(l.settings)
+	return nil
 }
 
 // parentInSysfs says whether a device has a bus device as parent. Kernels

@@ -124,7 +124,7 @@ func linkInfo(kind, slave string, data []byte) []byte {
 // Devices that a test can't make.
 func TestHardware(t *testing.T) {
 	m := blank(Options{})
-	u32 := func(typ uint16, v int) []byte { return appendAttribute(nil, typ, native.AppendUint32(nil, uint32(v))) }
+	u32 := func(typ, v int) []byte { return appendAttribute(nil, typ, native.AppendUint32(nil, uint32(v))) }
 	port := linkInfo("", kindBridge, appendAttribute(nil, nl.IFLA_BRPORT_STATE, []byte{3}))
 	parent := appendAttribute(nil, unix.IFLA_PARENT_DEV_NAME, []byte("0000:01:00.0\x00"))
 	for _, msg := range [][]byte{

@@ -16,7 +16,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/vswitch"
@@ -114,19 +115,17 @@ func Open(o Options) (*Mirror, error) {
 		o.ReceiveBuffer = DefaultReceiveBuffer
 	}
 	m := blank(o)
-	// One socket for both groups keeps the order of link and FDB events.
-	events, err := dial(1<<(unix.RTNLGRP_LINK-1)|1<<(unix.RTNLGRP_NEIGH-1), func(fd int) error {
-		return prepareEvents(fd, o.ReceiveBuffer)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("subscribing to bridge events: %w", err)
+	m.buf = make([]byte, maxDatagram)
+	var err error
+	if m.events, err = dial(); err != nil {
+		return nil, fmt.Errorf("opening the bridge mirror: %w", err)
 	}
-	m.events, m.buf = events, make([]byte, maxDatagram)
-	requests, err := dial(0, nil)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the bridge mirror: %w", err), events.close())
+	if err := m.events.subscribe(o.ReceiveBuffer); err != nil {
+		return nil, errors.Join(fmt.Errorf("subscribing to bridge events: %w", err), m.events.Close())
 	}
-	m.requests = requests
+	if m.requests, err = dial(); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the bridge mirror: %w", err), m.events.Close())
+	}
 	if _, err := m.Resync(); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the bridge mirror: %w", err), m.Close())
 	}
@@ -144,13 +143,13 @@ func blank(o Options) *Mirror {
 	}
 }
 
-// prepareEvents sizes the receive buffer, and has the host's ARP traffic and the
-// tables of tunnels filtered out before they take room in it.
-func prepareEvents(fd, size int) error {
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, size); err != nil {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, size); err != nil {
-			return fmt.Errorf("setting the receive buffer to %d bytes: %w", size, err)
-		}
+// subscribe makes the socket hear of links and FDB entries; one socket for both
+// keeps the order of their events. First it sizes the receive buffer, and has
+// the host's ARP traffic and the tables of tunnels filtered out before they take
+// room in it.
+func (c *conn) subscribe(size int) error {
+	if err := c.SetReadBuffer(size); err != nil {
+		return fmt.Errorf("setting the receive buffer to %d bytes: %w", size, err)
 	}
 	// Classic BPF loads numbers in network byte order.
 	wire := func(typ uint16) uint32 {
@@ -161,27 +160,34 @@ func prepareEvents(fd, size int) error {
 		family = unix.SizeofNlMsghdr
 		flags  = unix.SizeofNlMsghdr + 10
 	)
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: typ},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: wire(unix.RTM_NEWNEIGH), Jt: 1},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: wire(unix.RTM_DELNEIGH), Jf: 4},
-		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: family},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.AF_BRIDGE, Jf: 3},
-		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flags},
-		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: netlink.NTF_SELF, Jt: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32},
-		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	filter, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadAbsolute{Off: typ, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: wire(unix.RTM_NEWNEIGH), SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: wire(unix.RTM_DELNEIGH), SkipFalse: 4},
+		bpf.LoadAbsolute{Off: family, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_BRIDGE, SkipFalse: 3},
+		bpf.LoadAbsolute{Off: flags, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.NTF_SELF, SkipTrue: 1},
+		bpf.RetConstant{Val: math.MaxUint32},
+		bpf.RetConstant{Val: 0},
+	})
+	if err != nil {
+		return fmt.Errorf("making the filter of events: %w", err)
 	}
-	prog := &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, prog); err != nil {
+	if err := c.SetBPF(filter); err != nil {
 		return fmt.Errorf("filtering events: %w", err)
+	}
+	for _, group := range []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH} {
+		if err := c.JoinGroup(group); err != nil {
+			return fmt.Errorf("joining group %d: %w", group, err)
+		}
 	}
 	return nil
 }
 
 // Close ends the mirror. A blocked Receive returns os.ErrClosed.
 func (m *Mirror) Close() error {
-	return errors.Join(m.events.close(), m.requests.close())
+	return errors.Join(m.events.Close(), m.requests.Close())
 }
 
 // Receive waits for events and reads those that are queued, up to some
@@ -190,59 +196,53 @@ func (m *Mirror) Close() error {
 func (m *Mirror) Receive() (Batch, error) {
 	var (
 		batch     Batch
-		failed    error
 		discarded int
 	)
-	mark := m.refreshes.Load()
-	now := time.Now()
-	err := m.events.receive(m.buf, func(b []byte, err error) bool {
+	// No event takes less than 256 bytes, so the queue has been empty after so
+	// many, also if new ones come faster than they can be read.
+	enough := 2*m.options.ReceiveBuffer/256 + maxBatch
+	for len(batch.events) < maxBatch && discarded <= enough {
+		// Before the read, so that an empty socket covers all of them.
+		mark := m.refreshes.Load()
+		n, err := m.events.read(m.buf, len(batch.events) == 0 && !batch.Overflow)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
-			if len(batch.events) > 0 || batch.Overflow {
-				batch.drained = mark
-				return false
-			}
+			batch.drained = mark
+			return batch, nil
 		case errors.Is(err, unix.ENOBUFS):
 			// The kernel queues nothing more, and does not say so again, until
 			// the queue has been empty: read on, whatever it is.
 			batch.Overflow, batch.events = true, nil
 		case err != nil:
-			failed = fmt.Errorf("receiving bridge events: %w", err)
-			return false
+			return batch, fmt.Errorf("receiving bridge events: %w", err)
 		case batch.Overflow:
 			discarded++
 		default:
-			batch.read(b, now)
+			batch.read(m.buf[:n], time.Now())
 		}
-		// No event takes less than 256 bytes, so the queue has been empty after
-		// so many, also if new ones come faster than they can be read.
-		if len(batch.events) >= maxBatch || discarded > 2*m.options.ReceiveBuffer/256+maxBatch {
-			return false
-		}
-		// Before the next read, so that it covers all refreshes up to here.
-		mark = m.refreshes.Load()
-		now = time.Now()
-		return true
-	})
-	return batch, errors.Join(err, failed)
+	}
+	return batch, nil
 }
 
 // read takes over the messages of a datagram.
 func (batch *Batch) read(b []byte, now time.Time) {
-	for msg := range messages(b) {
-		switch msg.typ {
-		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-			if family, l, ok := parseLink(msg.data); ok && (family == unix.AF_UNSPEC || family == unix.AF_BRIDGE) {
-				batch.events = append(batch.events, event{link: l, family: family, deleted: msg.typ == unix.RTM_DELLINK})
-			}
-		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-			if e, ok := parseEntry(msg.data, now); ok {
-				batch.events = append(batch.events, event{entry: e, deleted: msg.typ == unix.RTM_DELNEIGH})
-			}
-		case unix.NLMSG_OVERRUN:
+	for len(b) > 0 {
+		var msg netlink.Message
+		if err := msg.UnmarshalBinary(b); err != nil {
 			batch.Overflow, batch.events = true, nil
 			return
 		}
+		switch typ := msg.Header.Type; typ {
+		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+			if family, l, ok := parseLink(msg.Data); ok && (family == unix.AF_UNSPEC || family == unix.AF_BRIDGE) {
+				batch.events = append(batch.events, event{link: l, family: family, deleted: typ == unix.RTM_DELLINK})
+			}
+		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+			if e, ok := parseEntry(msg.Data, now); ok {
+				batch.events = append(batch.events, event{entry: e, deleted: typ == unix.RTM_DELNEIGH})
+			}
+		}
+		b = b[msg.Header.Length:]
 	}
 }
 
@@ -301,12 +301,15 @@ func (m *Mirror) Resync() (Change, error) {
 
 // dumpLinks reads all links, again if they changed meanwhile.
 func (m *Mirror) dumpLinks(c *conn) error {
-	body := append(make([]byte, unix.SizeofIfInfomsg),
-		appendAttribute(nil, unix.IFLA_EXT_MASK, native.AppendUint32(nil, rtextFilterSkipStats))...)
-	var err error
+	attributes := netlink.NewAttributeEncoder()
+	attributes.Uint32(unix.IFLA_EXT_MASK, rtextFilterSkipStats)
+	req, err := request(unix.RTM_GETLINK, unix.IfInfomsg{}, attributes)
+	if err != nil {
+		return err
+	}
 	for range 10 {
 		clear(m.links)
-		err = c.dump(unix.RTM_GETLINK, body, func(b []byte) {
+		err = c.dump(req, func(b []byte) {
 			if _, l, ok := parseLink(b); ok {
 				m.links[l.index] = l
 			}

@@ -3,8 +3,9 @@ package bridge
 import (
 	"errors"
 	"fmt"
+	"slices"
 
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/vswitch"
@@ -64,9 +65,16 @@ func (m *Mirror) use(entries []vswitch.FDBEntry) error {
 		first   error
 		refused int
 	)
-	for len(entries) > 0 {
-		n := min(len(entries), refreshBatch)
-		err := m.useBatch(entries[:n], func(e vswitch.FDBEntry, err error) {
+	for batch := range slices.Chunk(entries, refreshBatch) {
+		requests := make([]netlink.Message, len(batch))
+		for i, e := range batch {
+			var err error
+			if requests[i], err = useRequest(e); err != nil {
+				return fmt.Errorf("asking for a refresh of %s: %w", e.MAC, err)
+			}
+		}
+		err := m.requests.change(requests, func(i int, err error) {
+			e := batch[i]
 			if gone(e, err) {
 				return
 			}
@@ -77,7 +85,6 @@ func (m *Mirror) use(entries []vswitch.FDBEntry) error {
 		if err != nil {
 			return fmt.Errorf("refreshing forwarding entries: %w", err)
 		}
-		entries = entries[n:]
 	}
 	if first != nil {
 		return fmt.Errorf("refreshing forwarding entries: the kernel refused %d; the first, %w", refused, first)
@@ -93,44 +100,19 @@ func gone(e vswitch.FDBEntry, err error) bool {
 		e.VLAN != 0 && errors.Is(err, unix.EINVAL) // no such VLAN on the port
 }
 
-func (m *Mirror) useBatch(entries []vswitch.FDBEntry, refused func(vswitch.FDBEntry, error)) error {
-	var (
-		b           []byte
-		body        [64]byte
-		first, last uint32
-	)
-	for i, e := range entries {
-		flags := uint16(0)
-		if i == len(entries)-1 {
-			flags = unix.NLM_F_ACK
-		}
-		b, last = m.requests.appendMessage(b, unix.RTM_NEWNEIGH, flags, appendUse(body[:0], e))
-		if i == 0 {
-			first = last
-		}
-	}
-	return m.requests.exchange(b, first, func(msg message) bool {
-		if msg.typ != unix.NLMSG_ERROR {
-			return true
-		}
-		if err := errno(msg); err != nil {
-			refused(entries[msg.seq-first], err)
-		}
-		return msg.seq != last
-	})
-}
-
-// appendUse adds the body of a request that says that an entry is in use.
-func appendUse(b []byte, e vswitch.FDBEntry) []byte {
-	b = append(b, unix.AF_BRIDGE, 0, 0, 0)
-	b = native.AppendUint32(b, uint32(e.Port))
-	b = native.AppendUint16(b, netlink.NUD_REACHABLE)
-	b = append(b, netlink.NTF_MASTER|netlink.NTF_USE, 0)
-	b = appendAttribute(b, netlink.NDA_LLADDR, e.MAC[:])
+// useRequest says that an entry is in use.
+func useRequest(e vswitch.FDBEntry) (netlink.Message, error) {
+	attributes := netlink.NewAttributeEncoder()
+	attributes.Bytes(unix.NDA_LLADDR, e.MAC[:])
 	if e.VLAN != 0 {
-		b = appendAttribute(b, netlink.NDA_VLAN, native.AppendUint16(nil, uint16(e.VLAN)))
+		attributes.Uint16(unix.NDA_VLAN, uint16(e.VLAN))
 	}
-	return b
+	return request(unix.RTM_NEWNEIGH, unix.NdMsg{
+		Family:  unix.AF_BRIDGE,
+		Ifindex: int32(e.Port),
+		State:   unix.NUD_REACHABLE,
+		Flags:   unix.NTF_MASTER | unix.NTF_USE,
+	}, attributes)
 }
 
 // noteMove looks at an FDB event for a move that a refresh may have undone: the

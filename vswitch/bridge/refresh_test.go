@@ -187,11 +187,13 @@ func TestRefreshErrors(t *testing.T) {
 // VLANs.
 func TestUseRequest(t *testing.T) {
 	e := vswitch.FDBEntry{FDBKey: vswitch.FDBKey{Bridge: 2, VLAN: 7, MAC: mac(1)}, Port: 3}
-	got, ok := parseEntry(append(appendUse(nil, e), appendAttribute(nil, netlink.NDA_MASTER, []byte{2, 0})...), time.Time{})
+	req, err := useRequest(e)
+	must(t, err)
+	got, ok := parseEntry(appendAttribute(req.Data, netlink.NDA_MASTER, []byte{2, 0, 0, 0}), time.Time{})
 	if !ok || got != e {
 		t.Errorf("request says %+v, want %+v", got, e)
 	}
-	if b := appendUse(nil, e); b[10] != netlink.NTF_MASTER|netlink.NTF_USE || !slices.Contains(b, 7) {
+	if b := req.Data; b[10] != netlink.NTF_MASTER|netlink.NTF_USE || !slices.Contains(b, 7) {
 		t.Errorf("request is % x", b)
 	}
 	if !gone(e, unix.EINVAL) || gone(vswitch.FDBEntry{}, unix.EINVAL) || gone(e, unix.EPERM) {
