@@ -14,11 +14,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The hooks, as their pins are named.
-const (
-	hookUplinkRxXDP = "uplink_rx_xdp"
-	hookGuestRx     = "guest_rx"
-)
+// hookNames are the programs by role and hook, and the names of their pins.
+var hookNames = map[vswitch.Role][vswitch.NumHooks]string{
+	vswitch.RoleUplink: {vswitch.HookTC: hooksProgUplinkRx, vswitch.HookXDP: hooksProgUplinkRxXdp},
+	vswitch.RoleGuest:  {vswitch.HookTC: hooksProgGuestRx, vswitch.HookXDP: hooksProgGuestRxXdp},
+}
+
+// program gives a hook's program.
+func (d *Datapath) program(role vswitch.Role, at vswitch.Hook) *ebpf.Program {
+	switch hookNames[role][at] {
+	case hooksProgUplinkRx:
+		return d.programs.UplinkRx
+	case hooksProgUplinkRxXdp:
+		return d.programs.UplinkRxXdp
+	case hooksProgGuestRx:
+		return d.programs.GuestRx
+	default:
+		return d.programs.GuestRxXdp
+	}
+}
 
 // A hook is a program attached to a device's ingress. It stays attached when
 // the process ends.
@@ -47,13 +61,14 @@ func (l *pinnedLink) detach() error {
 	return errors.Join(l.Unpin(), l.Link.Close())
 }
 
-var kindOf = map[string]string{hookUplinkRxXDP: "xdp native", hookGuestRx: "tcx"}
+var kindOf = [vswitch.NumHooks]string{vswitch.HookTC: "tcx", vswitch.HookXDP: "xdp native"}
 
-func linkName(hook string, ifindex int) string { return fmt.Sprintf("%s-%d", hook, ifindex) }
-
-// attach puts the role's program on the ingress of a device, unless somebody
-// else's is there.
-func (d *Datapath) attach(c vswitch.PortConfig) (hook, error) {
+// attach puts the role's program at a hook of a device, unless somebody else's is
+// there.
+func (d *Datapath) attach(c vswitch.PortConfig, at vswitch.Hook) (hook, error) {
+	if at == vswitch.HookXDP {
+		return d.attachXDP(c)
+	}
 	found, err := foreignTC(slices.Values([]int{c.Ifindex}), nil)
 	if err != nil {
 		return nil, err
@@ -61,28 +76,34 @@ func (d *Datapath) attach(c vswitch.PortConfig) (hook, error) {
 	for _, reasons := range found {
 		return nil, &vswitch.HeldError{Reason: reasons[0]}
 	}
-	if c.Role == vswitch.RoleGuest {
-		return d.attachGuestRx(c.Ifindex)
+	l, err := link.AttachTCX(link.TCXOptions{
+		Program: d.program(c.Role, at), Interface: c.Ifindex, Attach: ebpf.AttachTCXIngress,
+	})
+	if errors.Is(err, ebpf.ErrNotSupported) {
+		return attachClsact(c.Ifindex, d.program(c.Role, at))
 	}
-	return d.attachUplinkRxXDP(c.Ifindex)
+	if err != nil {
+		return nil, fmt.Errorf("attaching %s to %s: %w", hookNames[c.Role][at], deviceName(c.Ifindex), err)
+	}
+	return d.pin(c, at, l)
 }
 
-func (d *Datapath) attachUplinkRxXDP(ifindex int) (hook, error) {
-	if reason, err := foreignXDP(ifindex); err != nil {
+func (d *Datapath) attachXDP(c vswitch.PortConfig) (hook, error) {
+	if reason, err := foreignXDP(c.Ifindex); err != nil {
 		return nil, err
 	} else if reason != nil {
 		return nil, &vswitch.HeldError{Reason: *reason}
 	}
-	if err := checkXDPFeatures(ifindex); err != nil {
+	if err := checkXDPFeatures(c.Ifindex); err != nil {
 		return nil, err
 	}
 	l, err := link.AttachXDP(link.XDPOptions{
-		Program: d.programs.UplinkRxXdp, Interface: ifindex, Flags: link.XDPDriverMode,
+		Program: d.program(c.Role, vswitch.HookXDP), Interface: c.Ifindex, Flags: link.XDPDriverMode,
 	})
 	if err != nil {
-		return nil, xdpRefused(ifindex, err)
+		return nil, xdpRefused(c.Ifindex, err)
 	}
-	return d.pin(hookUplinkRxXDP, ifindex, l)
+	return d.pin(c, vswitch.HookXDP, l)
 }
 
 // xdpRefused puts what a driver means by its errno into words.
@@ -97,24 +118,22 @@ func xdpRefused(ifindex int, err error) error {
 		reason = fmt.Sprintf("the driver refused native XDP (%v): most often its MTU is too large or it has too few queues for the CPUs; compare 'ip link show %s' and 'ethtool -l %[2]s' with its manual",
 			err, deviceName(ifindex))
 	}
-	return &vswitch.HeldError{Reason: vswitch.Hold(vswitch.HoldUnsupported, "%s", reason)}
+	return noXDP("%s", reason)
 }
 
-func (d *Datapath) attachGuestRx(ifindex int) (hook, error) {
-	l, err := link.AttachTCX(link.TCXOptions{
-		Program: d.programs.GuestRx, Interface: ifindex, Attach: ebpf.AttachTCXIngress,
-	})
-	if errors.Is(err, ebpf.ErrNotSupported) {
-		return attachClsact(ifindex, d.programs.GuestRx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("attaching %s to %s: %w", hookGuestRx, deviceName(ifindex), err)
-	}
-	return d.pin(hookGuestRx, ifindex, l)
+// noXDP is how a device is refused its XDP hook. tc still serves it.
+func noXDP(format string, args ...any) error {
+	return &vswitch.HeldError{Reason: vswitch.HoldReason{
+		Code: vswitch.HoldNoXDP, Text: fmt.Sprintf(format, args...) + "; its frames go by tc",
+	}}
 }
 
-func (d *Datapath) pin(name string, ifindex int, l link.Link) (hook, error) {
-	path := d.pins.linkPath(linkName(name, ifindex))
+func linkName(role vswitch.Role, at vswitch.Hook, ifindex int) string {
+	return fmt.Sprintf("%s-%d", hookNames[role][at], ifindex)
+}
+
+func (d *Datapath) pin(c vswitch.PortConfig, at vswitch.Hook, l link.Link) (hook, error) {
+	path := d.pins.linkPath(linkName(c.Role, at, c.Ifindex))
 	// A pin of that name belongs to a device that is gone: numbers of devices
 	// are not used again while the device is there.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -125,59 +144,88 @@ func (d *Datapath) pin(name string, ifindex int, l link.Link) (hook, error) {
 		l.Close()
 		return nil, fmt.Errorf("pinning %s: %w", path, err)
 	}
-	return &pinnedLink{Link: l, name: kindOf[name]}, nil
+	return &pinnedLink{Link: l, name: kindOf[at]}, nil
+}
+
+// hooks are what is attached to one port.
+type hooks [vswitch.NumHooks]hook
+
+func (h hooks) detach() (err error) {
+	for _, at := range h {
+		if at != nil {
+			err = errors.Join(err, at.detach())
+		}
+	}
+	return err
+}
+
+func (h hooks) close() {
+	for _, at := range h {
+		if at != nil {
+			at.close()
+		}
+	}
 }
 
 // adoptHooks takes over what is attached, and swaps in this process's programs.
 // Links whose devices are gone are removed.
-func (d *Datapath) adoptHooks() (map[int]hook, error) {
+func (d *Datapath) adoptHooks() (map[int]hooks, error) {
 	names, err := d.pins.links()
 	if err != nil {
 		return nil, err
 	}
-	hooks := map[int]hook{}
+	all := map[int]hooks{}
+	keep := func(ifindex int, at vswitch.Hook, h hook) {
+		of := all[ifindex]
+		of[at] = h
+		all[ifindex] = of
+	}
 	for _, name := range names {
-		at, ifindex, ok := parseLinkName(name)
+		role, at, ifindex, ok := parseLinkName(name)
 		if !ok {
 			continue
 		}
 		l, err := link.LoadPinnedLink(d.pins.linkPath(name), nil)
 		if err != nil {
-			return hooks, fmt.Errorf("adopting pinned link %s: %w", name, err)
+			return all, fmt.Errorf("adopting pinned link %s: %w", name, err)
 		}
 		h := &pinnedLink{Link: l, name: kindOf[at]}
-		if err := h.update(d.hookProgram(at)); err != nil {
+		if err := h.update(d.program(role, at)); err != nil {
 			// Its device is gone, and nothing else makes an update fail.
 			if err := h.detach(); err != nil {
-				return hooks, fmt.Errorf("removing dead link %s: %w", name, err)
+				return all, fmt.Errorf("removing dead link %s: %w", name, err)
 			}
 			continue
 		}
-		hooks[ifindex] = h
+		keep(ifindex, at, h)
 	}
 	for slot := range d.ports.slots {
-		ifindex := int(d.ports.slots[slot].Ifindex)
-		if h, err := adoptClsact(ifindex, d.programs.GuestRx); ifindex != 0 && err == nil && h != nil {
-			hooks[ifindex] = h
+		p := &d.ports.slots[slot]
+		if p.Ifindex == 0 || all[int(p.Ifindex)][vswitch.HookTC] != nil {
+			continue
+		}
+		h, err := adoptClsact(int(p.Ifindex), d.program(vswitch.Role(p.Role), vswitch.HookTC))
+		if err == nil && h != nil {
+			keep(int(p.Ifindex), vswitch.HookTC, h)
 		}
 	}
-	return hooks, nil
-}
-
-func (d *Datapath) hookProgram(name string) *ebpf.Program {
-	if name == hookGuestRx {
-		return d.programs.GuestRx
-	}
-	return d.programs.UplinkRxXdp
+	return all, nil
 }
 
 // parseLinkName is the inverse of linkName; ok is false for links that are not
 // on a device.
-func parseLinkName(s string) (hook string, ifindex int, ok bool) {
-	hook, number, ok := strings.Cut(s, "-")
-	if !ok {
-		return "", 0, false
-	}
+func parseLinkName(s string) (role vswitch.Role, at vswitch.Hook, ifindex int, ok bool) {
+	program, number, _ := strings.Cut(s, "-")
 	ifindex, err := strconv.Atoi(number)
-	return hook, ifindex, err == nil && kindOf[hook] != ""
+	if err != nil {
+		return 0, 0, 0, false
+	}
+	for role, names := range hookNames {
+		for at, name := range names {
+			if name == program {
+				return role, vswitch.Hook(at), ifindex, true
+			}
+		}
+	}
+	return 0, 0, 0, false
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/safchain/ethtool"
 	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -31,7 +32,8 @@ func passProgram(t *testing.T, typ ebpf.ProgramType, action int32) *ebpf.Program
 
 func config(ifindex int, role vswitch.Role) vswitch.PortConfig {
 	return vswitch.PortConfig{
-		Ifindex: ifindex, Bridge: bridgeIfindex, Role: role, Attach: true, In: true, Out: true, MaxFrame: 1514,
+		Ifindex: ifindex, Bridge: bridgeIfindex, Role: role, Attach: true, XDP: role == vswitch.RoleUplink,
+		In: true, Out: true, MaxFrame: 1514,
 	}
 }
 
@@ -122,11 +124,11 @@ func TestForeignIsLeftAlone(t *testing.T) {
 			if tt.role != vswitch.RoleGuest {
 				return
 			}
-			if found, err := d.Foreign(slices.Values([]int{ifindex})); err != nil || len(found) > 0 {
+			if found, err := d.Holds(map[int]vswitch.Port{ifindex: {Role: tt.role}}); err != nil || len(found) > 0 {
 				t.Errorf("our own program is taken for another's: %v, %v", found, err)
 			}
 			take = tt.put(t, ifindex) // beside ours
-			found, err := d.Foreign(slices.Values([]int{ifindex}))
+			found, err := d.Holds(map[int]vswitch.Port{ifindex: {Role: tt.role}})
 			if err != nil || len(found[ifindex]) != 1 {
 				t.Errorf("found %v, %v beside ours, want one reason", found, err)
 			}
@@ -162,16 +164,16 @@ func TestAdoptedLinkKeepsItsPlace(t *testing.T) {
 	if len(after) != 1 || after[0] == before[0] {
 		t.Errorf("programs %v became %v, want one new one in place of one", before, after)
 	}
-	if d.Hook(ifindex) != "tcx" {
-		t.Errorf("hook is %q, want tcx", d.Hook(ifindex))
+	if got := d.Hooks(ifindex); !slices.Equal(got, []string{"tcx"}) {
+		t.Errorf("hooks are %q, want tcx", got)
 	}
-	if d.Hook(gone) != "" {
-		t.Errorf("a device that is gone has hook %q", d.Hook(gone))
+	if got := d.Hooks(gone); len(got) != 0 {
+		t.Errorf("a device that is gone has hooks %q", got)
 	}
 	if err := d.DeletePort(gone); err != nil {
 		t.Errorf("deleting a port whose device is gone: %v", err)
 	}
-	if _, err := os.Stat(d.pins.linkPath(linkName(hookGuestRx, gone))); !os.IsNotExist(err) {
+	if _, err := os.Stat(d.pins.linkPath(linkName(vswitch.RoleGuest, vswitch.HookTC, gone))); !os.IsNotExist(err) {
 		t.Errorf("the dead link is still pinned (%v)", err)
 	}
 }
@@ -229,8 +231,8 @@ func TestUnsupportedDriver(t *testing.T) {
 	d := openFresh(t)
 	ifindex := device(t, &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "noxdp"}})
 	var h *vswitch.HeldError
-	if err := d.SetPort(config(ifindex, vswitch.RoleUplink)); !errors.As(err, &h) || h.Reason.Code != vswitch.HoldUnsupported {
-		t.Errorf("a driver without native XDP: got %v, want a reason to hold it back", err)
+	if err := d.SetPort(config(ifindex, vswitch.RoleUplink)); !errors.As(err, &h) || h.Reason.Code != vswitch.HoldNoXDP {
+		t.Errorf("a driver without native XDP: got %v, want a reason to do without", err)
 	}
 	// A veth takes no MTU for which its peer could not have the pages.
 	big := veth(t, "big0")
@@ -246,5 +248,38 @@ func TestUnsupportedDriver(t *testing.T) {
 	t.Logf("MTU 65535: %v", err)
 	if err != nil && !errors.As(err, &h) {
 		t.Errorf("MTU 65535: got %v, want success or a reason to hold it back", err)
+	}
+}
+
+func TestHiddenTags(t *testing.T) {
+	d := openFresh(t)
+	ports := map[int]vswitch.Port{veth(t, "dev0"): {Role: vswitch.RoleUplink}}
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, tt := range []struct {
+		rx, stag bool
+		want     int
+	}{{true, true, 1}, {true, false, 1}, {false, true, 1}, {false, false, 0}} {
+		if err := e.Change("dev0", map[string]bool{"rx-vlan-hw-parse": tt.rx, "rx-vlan-stag-hw-parse": tt.stag}); err != nil {
+			t.Fatal(err)
+		}
+		found, err := d.Holds(ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, reasons := range found {
+			for _, r := range reasons {
+				if n++; r.Code != vswitch.HoldHiddenTags || r.Direction != 0 {
+					t.Errorf("got %v, want hidden tags, which hold no direction", r)
+				}
+			}
+		}
+		if n != tt.want {
+			t.Errorf("C-tags hidden %t, S-tags %t: %d reasons, want %d", tt.rx, tt.stag, n, tt.want)
+		}
 	}
 }

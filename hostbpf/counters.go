@@ -10,8 +10,9 @@ import (
 
 // PortCounters are one port's counters since it was added.
 type PortCounters struct {
-	// Verdicts counts the frames that came in by the port, by verdict.
-	Verdicts map[vswitch.Verdict]uint64
+	// Verdicts counts the frames that came in by the port, by hook and verdict.
+	// At vswitch.HookTC a frame may be several of the wire's, merged.
+	Verdicts [vswitch.NumHooks]map[vswitch.Verdict]uint64
 	// Flushes, Flushed and Lost count what XDP redirects handed to the port's
 	// device: how often, how many frames it took, and how many it did not take.
 	Flushes, Flushed, Lost uint64
@@ -23,19 +24,17 @@ func (d *Datapath) Counters() (map[int]PortCounters, error) {
 	var verdicts []hooksVerdictCounts
 	var flushes []hooksFlushCounts
 	for ifindex, s := range d.held {
-		if err := d.maps.Verdicts.Lookup(s.slot, &verdicts); err != nil {
-			return nil, fmt.Errorf("reading the verdicts of port %d: %w", ifindex, err)
+		var c PortCounters
+		for _, at := range vswitch.Hooks() {
+			if err := d.maps.Verdicts.Lookup(verdictIndex(s.slot, at), &verdicts); err != nil {
+				return nil, fmt.Errorf("reading the verdicts of port %d: %w", ifindex, err)
+			}
+			c.Verdicts[at] = sumVerdicts(verdicts)
 		}
 		if err := d.maps.Flushes.Lookup(s.slot, &flushes); err != nil {
 			return nil, fmt.Errorf("reading the flushes of port %d: %w", ifindex, err)
 		}
-		c := PortCounters{Verdicts: map[vswitch.Verdict]uint64{}}
-		for cpu := range verdicts {
-			for v, n := range verdicts[cpu].Frames {
-				if n != 0 {
-					c.Verdicts[vswitch.Verdict(v)] += n
-				}
-			}
+		for cpu := range flushes {
 			c.Flushes += flushes[cpu].Flushes
 			c.Flushed += flushes[cpu].Frames
 			c.Lost += flushes[cpu].Lost
@@ -45,14 +44,32 @@ func (d *Datapath) Counters() (map[int]PortCounters, error) {
 	return all, nil
 }
 
+// verdictIndex is where the counters of a slot's hook are.
+func verdictIndex(slot uint32, at vswitch.Hook) uint32 {
+	return slot*uint32(hooksHookHOOKS) + uint32(at)
+}
+
+// sumVerdicts adds up the CPUs, and leaves out what is zero.
+func sumVerdicts(cpus []hooksVerdictCounts) map[vswitch.Verdict]uint64 {
+	sum := map[vswitch.Verdict]uint64{}
+	for _, c := range cpus {
+		for v, n := range c.Frames {
+			if n != 0 {
+				sum[vswitch.Verdict(v)] += n
+			}
+		}
+	}
+	return sum
+}
+
 // Unclaimed counts frames that came in by a device which is not a port.
 func (d *Datapath) Unclaimed() (n uint64, err error) {
 	var verdicts []hooksVerdictCounts
-	if err := d.maps.Verdicts.Lookup(uint32(0), &verdicts); err != nil {
-		return 0, fmt.Errorf("reading the verdicts of no port: %w", err)
-	}
-	for _, c := range verdicts {
-		n += c.Frames[vswitch.PassNoPort]
+	for _, at := range vswitch.Hooks() {
+		if err := d.maps.Verdicts.Lookup(verdictIndex(0, at), &verdicts); err != nil {
+			return 0, fmt.Errorf("reading the verdicts of no port: %w", err)
+		}
+		n += sumVerdicts(verdicts)[vswitch.PassNoPort]
 	}
 	return n, nil
 }
@@ -103,8 +120,10 @@ func (d *Datapath) forgetLosses(ifindex int) error {
 // clearCounters makes a slot ready for another port.
 func (d *Datapath) clearCounters(slot uint32) error {
 	cpus, err := ebpf.PossibleCPU()
-	if err == nil {
-		err = d.maps.Verdicts.Put(slot, make([]hooksVerdictCounts, cpus))
+	for _, at := range vswitch.Hooks() {
+		if err == nil {
+			err = d.maps.Verdicts.Put(verdictIndex(slot, at), make([]hooksVerdictCounts, cpus))
+		}
 	}
 	if err == nil {
 		err = d.maps.Flushes.Put(slot, make([]hooksFlushCounts, cpus))

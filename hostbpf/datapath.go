@@ -32,6 +32,7 @@ type Datapath struct {
 
 	lease  lease
 	ports  *portTable
+	flows  []uint64
 	fdb    *fdbTable
 	graves *graveyard
 	held   map[int]*portState // by ifindex
@@ -41,7 +42,7 @@ type Datapath struct {
 // A portState is what the datapath holds for a port.
 type portState struct {
 	slot   uint32
-	hook   hook // nil: not attached
+	hooks  hooks // nil: not attached
 	config vswitch.PortConfig
 }
 
@@ -103,6 +104,12 @@ func (d *Datapath) open() (err error) {
 		return err
 	}
 	d.closes = append(d.closes, buckets.close)
+	flows, err := mapArray[uint64](d.maps.Flows)
+	if err != nil {
+		return err
+	}
+	d.closes = append(d.closes, flows.close)
+	d.flows = flows.entries
 	if err := d.setControl(&control.entries[0]); err != nil {
 		return err
 	}
@@ -143,6 +150,8 @@ func (d *Datapath) setControl(c *hooksSwitchControl) error {
 	c.Netns, c.TxPortsId = netns, uint32(id)
 	// Often enough for ages in seconds, seldom enough to cost nothing.
 	atomic.StoreUint32(&c.SeenEvery, uint32(hz/4))
+	atomic.StoreUint32(&c.BulkLen, 1024)
+	atomic.StoreUint32(&c.BulkIdle, uint32(hz/4))
 	return nil
 }
 
@@ -156,17 +165,17 @@ func netnsInode() (uint32, error) {
 }
 
 func (d *Datapath) adoptPorts() error {
-	hooks, err := d.adoptHooks()
+	attached, err := d.adoptHooks()
 	for i := range d.ports.slots {
 		slot := uint32(i)
 		c := d.ports.config(slot)
 		if c.Ifindex == 0 {
 			continue
 		}
-		h := hooks[c.Ifindex]
-		delete(hooks, c.Ifindex)
-		c.Attach = h != nil
-		d.held[c.Ifindex] = &portState{slot: slot, hook: h, config: c}
+		h := attached[c.Ifindex]
+		delete(attached, c.Ifindex)
+		c.Attach, c.XDP = h[vswitch.HookTC] != nil, h[vswitch.HookXDP] != nil
+		d.held[c.Ifindex] = &portState{slot: slot, hooks: h, config: c}
 	}
 	// The process before may have ended between a port's removal and its entries'.
 	d.fdb.removeIf(func(k fdbIndexKey, slot uint32) bool {
@@ -174,14 +183,12 @@ func (d *Datapath) adoptPorts() error {
 			slot != fdbHost && (slot >= portSlots || d.ports.slots[slot].Bridge != uint32(k.bridge))
 	})
 	// Attached, but its port never got into the table.
-	for _, h := range hooks {
+	for _, h := range attached {
 		err = errors.Join(err, h.detach())
 	}
 	d.closes = append(d.closes, func() {
 		for _, s := range d.held {
-			if s.hook != nil {
-				s.hook.close()
-			}
+			s.hooks.close()
 		}
 	})
 	return err
@@ -211,68 +218,94 @@ func (d *Datapath) Ports() map[int]vswitch.PortConfig {
 	return ports
 }
 
-// Hook says how the port's ingress hook is attached: "xdp native", "tcx",
-// "clsact", or "" if it is not.
-func (d *Datapath) Hook(ifindex int) string {
-	if s, ok := d.held[ifindex]; ok && s.hook != nil {
-		return s.hook.kind()
+// Hooks says how the port's hooks are attached ("xdp native", "tcx", "clsact"),
+// in the order in which frames meet them.
+func (d *Datapath) Hooks(ifindex int) (kinds []string) {
+	s, ok := d.held[ifindex]
+	if !ok {
+		return nil
 	}
-	return ""
+	for _, at := range []vswitch.Hook{vswitch.HookXDP, vswitch.HookTC} {
+		if s.hooks[at] != nil {
+			kinds = append(kinds, s.hooks[at].kind())
+		}
+	}
+	return kinds
 }
 
 // SetPort implements vswitch.Datapath.
 func (d *Datapath) SetPort(c vswitch.PortConfig) error {
-	old, there := d.held[c.Ifindex]
-	s := &portState{config: c}
-	switch {
-	case !there:
-	case old.config.Role != c.Role:
-		// Another hook: nothing of the old port fits.
+	old := d.held[c.Ifindex]
+	if old != nil && old.config.Role != c.Role {
+		// Other programs: nothing of the old port fits.
 		if err := d.DeletePort(c.Ifindex); err != nil {
 			return err
 		}
-		there = false
-	default:
-		s.hook, s.slot = old.hook, old.slot
+		old = nil
 	}
-	if c.Attach && s.hook == nil {
-		h, err := d.attach(c)
-		if err != nil {
-			return err
-		}
-		s.hook = h
+	s := &portState{config: c}
+	if old != nil {
+		*s = portState{slot: old.slot, hooks: old.hooks, config: c}
 	}
-	if !there || old.config.Bridge != c.Bridge {
-		slot, err := d.ports.add(c)
-		if err == nil {
-			err = d.clearCounters(slot)
-		}
-		if err == nil && c.Role == vswitch.RoleGuest {
-			err = d.allowXDP(c.Ifindex)
-		}
-		if err != nil {
-			if slot != 0 {
-				d.freeSlot(slot)
-			}
-			if s.hook != nil && (!there || old.hook == nil) {
-				err = errors.Join(err, s.hook.detach())
-			}
-			return err
-		}
-		if there {
-			d.freeSlot(old.slot) // moved to another bridge: the hook stays
-		}
-		s.slot = slot
+	fresh, err := d.attachWanted(s)
+	if err == nil && (old == nil || old.config.Bridge != c.Bridge) {
+		s.slot, err = d.newSlot(c)
+	}
+	if err != nil {
+		return errors.Join(err, fresh.detach())
+	}
+	if old != nil && old.slot != s.slot {
+		d.freeSlot(old.slot) // moved to another bridge: the hooks stay
 	}
 	d.ports.set(s.slot, c)
-	if !c.Attach && s.hook != nil {
-		if err := s.hook.detach(); err != nil {
-			return err
-		}
-		s.hook = nil
-	}
 	d.held[c.Ifindex] = s
-	return nil
+	return s.detachUnwanted()
+}
+
+// wants says which hooks a port is to have.
+func wants(c vswitch.PortConfig) [vswitch.NumHooks]bool {
+	return [vswitch.NumHooks]bool{vswitch.HookTC: c.Attach, vswitch.HookXDP: c.XDP}
+}
+
+// attachWanted attaches what the port does not have yet, and gives what it has
+// attached.
+func (d *Datapath) attachWanted(s *portState) (fresh hooks, err error) {
+	for at, wanted := range wants(s.config) {
+		if !wanted || s.hooks[at] != nil {
+			continue
+		}
+		if fresh[at], err = d.attach(s.config, vswitch.Hook(at)); err != nil {
+			fresh[at] = nil
+			return fresh, err
+		}
+		s.hooks[at] = fresh[at]
+	}
+	return fresh, nil
+}
+
+func (s *portState) detachUnwanted() (err error) {
+	for at, wanted := range wants(s.config) {
+		if !wanted && s.hooks[at] != nil {
+			err = errors.Join(err, s.hooks[at].detach())
+			s.hooks[at] = nil
+		}
+	}
+	return err
+}
+
+// newSlot gives a port a slot of its own, closed and with its counters at zero.
+func (d *Datapath) newSlot(c vswitch.PortConfig) (slot uint32, err error) {
+	if slot, err = d.ports.add(c); err != nil {
+		return 0, err
+	}
+	err = d.clearCounters(slot)
+	if err == nil && c.Role == vswitch.RoleGuest {
+		err = d.allowXDP(c.Ifindex)
+	}
+	if err != nil {
+		d.freeSlot(slot)
+	}
+	return slot, err
 }
 
 // allowXDP makes a device a target of XDP redirects. Only taps are: whether a
@@ -295,10 +328,8 @@ func (d *Datapath) DeletePort(ifindex int) (err error) {
 	if err := d.maps.TxPorts.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("removing port %d from tx_ports: %w", ifindex, err)
 	}
-	if s.hook != nil {
-		if err := s.hook.detach(); err != nil {
-			return fmt.Errorf("detaching port %d: %w", ifindex, err)
-		}
+	if err := s.hooks.detach(); err != nil {
+		return fmt.Errorf("detaching port %d: %w", ifindex, err)
 	}
 	return d.forgetLosses(ifindex)
 }

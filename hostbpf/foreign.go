@@ -3,6 +3,7 @@ package hostbpf
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -11,22 +12,35 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Foreign looks for other people's tc programs on the devices, and gives the
-// reasons to hold them back, by ifindex. A device that has just gone has none.
+// Holds looks for reasons to hold ports back that lie in their devices, and that
+// no event tells of: other people's tc programs, and NICs that hide tags. It gives
+// them by ifindex; a device that has just gone has none.
 //
 // XDP is looked at when a port is attached: nobody can put another program
 // beside ours later, and one on a tap runs before our hook as it always did.
-func (d *Datapath) Foreign(ifindexes iter.Seq[int]) (map[int][]vswitch.HoldReason, error) {
+func (d *Datapath) Holds(ports map[int]vswitch.Port) (map[int][]vswitch.HoldReason, error) {
 	own, err := d.ownPrograms()
 	if err != nil {
 		return nil, err
 	}
-	return foreignTC(ifindexes, own)
+	found, err := foreignTC(maps.Keys(ports), own)
+	if err != nil {
+		return nil, err
+	}
+	for ifindex, p := range ports {
+		if p.Role != vswitch.RoleUplink {
+			continue
+		}
+		if reason := hiddenTags(ifindex); reason != nil {
+			found[ifindex] = append(found[ifindex], *reason)
+		}
+	}
+	return found, nil
 }
 
 func (d *Datapath) ownPrograms() (map[ebpf.ProgramID]bool, error) {
 	own := map[ebpf.ProgramID]bool{}
-	for _, p := range []*ebpf.Program{d.programs.UplinkRxXdp, d.programs.GuestRx} {
+	for _, p := range []*ebpf.Program{d.programs.UplinkRx, d.programs.GuestRx} {
 		info, err := p.Info()
 		if err != nil {
 			return nil, fmt.Errorf("reading a program's id: %w", err)

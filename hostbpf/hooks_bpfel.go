@@ -32,6 +32,14 @@ type hooksFlushCounts struct {
 	Lost    uint64
 }
 
+type hooksHook uint32
+
+const (
+	hooksHookHOOK_TC  hooksHook = 0
+	hooksHookHOOK_XDP hooksHook = 1
+	hooksHookHOOKS    hooksHook = 2
+)
+
 type hooksLossKey struct {
 	_       structs.HostLayout
 	Ifindex uint32
@@ -52,8 +60,9 @@ type hooksPort struct {
 type hooksPortFlags uint32
 
 const (
-	hooksPortFlagsPORT_IN  hooksPortFlags = 1
-	hooksPortFlagsPORT_OUT hooksPortFlags = 2
+	hooksPortFlagsPORT_IN   hooksPortFlags = 1
+	hooksPortFlagsPORT_OUT  hooksPortFlags = 2
+	hooksPortFlagsPORT_BULK hooksPortFlags = 4
 )
 
 type hooksSwitchControl struct {
@@ -65,7 +74,8 @@ type hooksSwitchControl struct {
 	SeenEvery uint32
 	TxPortsId uint32
 	Netns     uint32
-	Unused    uint64
+	BulkLen   uint32
+	BulkIdle  uint32
 }
 
 type hooksTableSizes uint32
@@ -79,6 +89,8 @@ const (
 	hooksTableSizesFDB_WAYS          hooksTableSizes = 4
 	hooksTableSizesFDB_HOST          hooksTableSizes = 65535
 	hooksTableSizesLOSS_KINDS        hooksTableSizes = 8192
+	hooksTableSizesFLOW_BITS         hooksTableSizes = 16
+	hooksTableSizesFLOWS             hooksTableSizes = 65536
 )
 
 type hooksVerdict uint32
@@ -99,6 +111,7 @@ const (
 	hooksVerdictVERDICT_PASS_TOO_LONG     hooksVerdict = 12
 	hooksVerdictVERDICT_PASS_EGRESS_HELD  hooksVerdict = 13
 	hooksVerdictVERDICT_PASS_NO_DEVICE    hooksVerdict = 14
+	hooksVerdictVERDICT_PASS_BULK         hooksVerdict = 15
 	hooksVerdictVERDICT_SLOTS             hooksVerdict = 32
 )
 
@@ -113,6 +126,7 @@ type hooksVerdictCounts struct {
 const (
 	hooksMapControl      = "control"
 	hooksMapFdb          = "fdb"
+	hooksMapFlows        = "flows"
 	hooksMapFlushes      = "flushes"
 	hooksMapLosses       = "losses"
 	hooksMapPortIndex    = "port_index"
@@ -120,7 +134,9 @@ const (
 	hooksMapTxPorts      = "tx_ports"
 	hooksMapVerdicts     = "verdicts"
 	hooksProgGuestRx     = "guest_rx"
+	hooksProgGuestRxXdp  = "guest_rx_xdp"
 	hooksProgRenew       = "renew"
+	hooksProgUplinkRx    = "uplink_rx"
 	hooksProgUplinkRxXdp = "uplink_rx_xdp"
 	hooksVarGoNeeds      = "go_needs"
 )
@@ -168,7 +184,9 @@ type hooksSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type hooksProgramSpecs struct {
 	GuestRx     *ebpf.ProgramSpec `ebpf:"guest_rx"`
+	GuestRxXdp  *ebpf.ProgramSpec `ebpf:"guest_rx_xdp"`
 	Renew       *ebpf.ProgramSpec `ebpf:"renew"`
+	UplinkRx    *ebpf.ProgramSpec `ebpf:"uplink_rx"`
 	UplinkRxXdp *ebpf.ProgramSpec `ebpf:"uplink_rx_xdp"`
 }
 
@@ -178,6 +196,7 @@ type hooksProgramSpecs struct {
 type hooksMapSpecs struct {
 	Control   *ebpf.MapSpec `ebpf:"control"`
 	Fdb       *ebpf.MapSpec `ebpf:"fdb"`
+	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Flushes   *ebpf.MapSpec `ebpf:"flushes"`
 	Losses    *ebpf.MapSpec `ebpf:"losses"`
 	PortIndex *ebpf.MapSpec `ebpf:"port_index"`
@@ -215,6 +234,7 @@ func (o *hooksObjects) Close() error {
 type hooksMaps struct {
 	Control   *ebpf.Map `ebpf:"control"`
 	Fdb       *ebpf.Map `ebpf:"fdb"`
+	Flows     *ebpf.Map `ebpf:"flows"`
 	Flushes   *ebpf.Map `ebpf:"flushes"`
 	Losses    *ebpf.Map `ebpf:"losses"`
 	PortIndex *ebpf.Map `ebpf:"port_index"`
@@ -227,6 +247,7 @@ func (m *hooksMaps) Close() error {
 	return _HooksClose(
 		m.Control,
 		m.Fdb,
+		m.Flows,
 		m.Flushes,
 		m.Losses,
 		m.PortIndex,
@@ -248,14 +269,18 @@ type hooksVariables struct {
 // It can be passed to loadHooksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hooksPrograms struct {
 	GuestRx     *ebpf.Program `ebpf:"guest_rx"`
+	GuestRxXdp  *ebpf.Program `ebpf:"guest_rx_xdp"`
 	Renew       *ebpf.Program `ebpf:"renew"`
+	UplinkRx    *ebpf.Program `ebpf:"uplink_rx"`
 	UplinkRxXdp *ebpf.Program `ebpf:"uplink_rx_xdp"`
 }
 
 func (p *hooksPrograms) Close() error {
 	return _HooksClose(
 		p.GuestRx,
+		p.GuestRxXdp,
 		p.Renew,
+		p.UplinkRx,
 		p.UplinkRxXdp,
 	)
 }

@@ -2,6 +2,7 @@ package hostbpf
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -30,7 +31,7 @@ func open(t *testing.T, dir string) *Datapath {
 
 func openFresh(t *testing.T) *Datapath {
 	t.Helper()
-	d := open(t, filepath.Join("/sys/fs/bpf", t.Name()))
+	d := open(t, filepath.Join("/sys/fs/bpf", filepath.Base(t.Name())))
 	t.Cleanup(func() {
 		if err := d.Close(false); err != nil {
 			t.Error(err)
@@ -98,7 +99,7 @@ func newVerdictBed(t *testing.T) *verdictBed {
 		held: tap(t, "guest2"), stranger: veth(t, "stranger"),
 	}
 	for ifindex, c := range map[int]vswitch.PortConfig{
-		b.uplink: {Role: vswitch.RoleUplink, Attach: true, In: true, Out: true},
+		b.uplink: {Role: vswitch.RoleUplink, Attach: true, XDP: true, In: true, Out: true},
 		b.guest:  {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true},
 		b.other:  {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true},
 		b.held:   {Role: vswitch.RoleGuest, Attach: true},
@@ -122,6 +123,20 @@ func newVerdictBed(t *testing.T) *verdictBed {
 	return b
 }
 
+var (
+	hookTC, hookXDP = vswitch.HookTC, vswitch.HookXDP
+	redirectAction  = [vswitch.NumHooks]uint32{vswitch.HookTC: 7, vswitch.HookXDP: 4}
+	passAction      = [vswitch.NumHooks]uint32{vswitch.HookTC: 0xffffffff, vswitch.HookXDP: 2}
+)
+
+// hookOf tells where a program runs.
+func hookOf(program string) vswitch.Hook {
+	if strings.HasSuffix(program, "_xdp") {
+		return vswitch.HookXDP
+	}
+	return vswitch.HookTC
+}
+
 const (
 	ipv4 = 0x0800
 	vlan = 0x8100
@@ -137,16 +152,16 @@ func TestVerdicts(t *testing.T) {
 		frame     []byte
 		setup     func(*testing.T) (undo func())
 		want      vswitch.Verdict
-		only      string // hook, if the verdict is one hook's own
+		only      *vswitch.Hook // if the verdict is one kind of hook's own
 		gso       uint32
 		uncounted bool
 	}{
 		{name: "known unicast", frame: frame(macGuest, macOutside, ipv4, 60), want: vswitch.Redirected},
 		{name: "longest", frame: frame(macGuest, macOutside, ipv4, 1514), want: vswitch.Redirected},
 		{name: "one byte too long", frame: frame(macGuest, macOutside, ipv4, 1515), want: vswitch.PassTooLong},
-		{name: "long but to be segmented", frame: frame(macGuest, macOutside, ipv4, 3000), gso: 1448, only: hookGuestRx, want: vswitch.Redirected},
-		{name: "several buffers", frame: frame(macGuest, macOutside, ipv4, 9000), only: hookUplinkRxXDP, want: vswitch.PassMultiBuffer},
-		{name: "bare header", frame: frame(macGuest, macOutside, ipv4, 14), only: hookUplinkRxXDP, want: vswitch.Redirected},
+		{name: "long but to be segmented", frame: frame(macGuest, macOutside, ipv4, 3000), gso: 1448, only: &hookTC, want: vswitch.Redirected},
+		{name: "several buffers", frame: frame(macGuest, macOutside, ipv4, 9000), only: &hookXDP, want: vswitch.PassMultiBuffer},
+		{name: "bare header", frame: frame(macGuest, macOutside, ipv4, 14), only: &hookXDP, want: vswitch.Redirected},
 		{name: "broadcast", frame: frame(macAll, macOutside, ipv4, 60), want: vswitch.PassGroup},
 		{name: "multicast", frame: frame(vswitch.MAC{1, 0, 0x5e, 0, 0, 1}, macOutside, ipv4, 60), want: vswitch.PassGroup},
 		{name: "tagged", frame: frame(macGuest, macOutside, vlan, 60), want: vswitch.PassTagged},
@@ -172,7 +187,7 @@ func TestVerdicts(t *testing.T) {
 					}
 				}
 			}},
-		{name: "no device", frame: frame(macGuest, macOutside, ipv4, 60), only: hookUplinkRxXDP, want: vswitch.PassNoDevice,
+		{name: "no device", frame: frame(macGuest, macOutside, ipv4, 60), only: &hookXDP, want: vswitch.PassNoDevice,
 			setup: func(t *testing.T) func() {
 				if err := b.maps.TxPorts.Delete(uint32(b.guest)); err != nil {
 					t.Fatal(err)
@@ -184,10 +199,14 @@ func TestVerdicts(t *testing.T) {
 				}
 			}},
 	}
-	tried := map[vswitch.Verdict]bool{vswitch.PassShort: true} // BPF_PROG_RUN refuses such frames; see the bridge's oracle
+	tried := map[vswitch.Verdict]bool{
+		vswitch.PassShort: true, // BPF_PROG_RUN refuses such frames
+		vswitch.PassBulk:  true, // see TestBulkFlows
+	}
 	for _, tt := range tests {
-		for _, hook := range []string{hookUplinkRxXDP, hookGuestRx} {
-			if tt.only != "" && tt.only != hook {
+		for _, hook := range []string{hooksProgUplinkRxXdp, hooksProgUplinkRx, hooksProgGuestRxXdp, hooksProgGuestRx} {
+			at := hookOf(hook)
+			if tt.only != nil && *tt.only != at {
 				continue
 			}
 			t.Run(hook+"/"+tt.name, func(t *testing.T) {
@@ -200,26 +219,25 @@ func TestVerdicts(t *testing.T) {
 				}
 				before := b.counted(t)
 				action := b.run(t, hook, in, tt.frame, tt.gso)
-				redirect := map[string]uint32{hookUplinkRxXDP: 4, hookGuestRx: 7}[hook]
-				pass := map[string]uint32{hookUplinkRxXDP: 2, hookGuestRx: 0xffffffff}[hook]
-				want := pass
+				want := passAction[at]
 				if tt.want == vswitch.Redirected {
-					want = redirect
+					want = redirectAction[at]
 				}
 				if action != want {
 					t.Errorf("action is %d, want %d", action, want)
 				}
+				where := counter{in, at}
 				if tt.uncounted {
-					in = 0
+					where = counter{}
 				}
-				for ifindex, counts := range b.counted(t) {
+				for c, counts := range b.counted(t) {
 					for _, v := range vswitch.Verdicts() {
 						more := uint64(0)
-						if ifindex == in && v == tt.want {
+						if c == where && v == tt.want {
 							more = 1
 						}
-						if got := counts[v] - before[ifindex][v]; got != more {
-							t.Errorf("port %d counted %d more %s, want %d", ifindex, got, v, more)
+						if got := counts[v] - before[c][v]; got != more {
+							t.Errorf("port %d counted %d more %s at %s, want %d", c.port, got, v, c.hook, more)
 						}
 					}
 				}
@@ -234,8 +252,14 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// counted gives all verdicts by port; 0 stands for no port.
-func (b *verdictBed) counted(t *testing.T) map[int]map[vswitch.Verdict]uint64 {
+// A counter is where a frame is counted; port 0 stands for no port.
+type counter struct {
+	port int
+	hook vswitch.Hook
+}
+
+// counted gives all verdicts.
+func (b *verdictBed) counted(t *testing.T) map[counter]map[vswitch.Verdict]uint64 {
 	t.Helper()
 	counters, err := b.Counters()
 	if err != nil {
@@ -245,9 +269,11 @@ func (b *verdictBed) counted(t *testing.T) map[int]map[vswitch.Verdict]uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := map[int]map[vswitch.Verdict]uint64{0: {vswitch.PassNoPort: unclaimed}}
+	all := map[counter]map[vswitch.Verdict]uint64{{}: {vswitch.PassNoPort: unclaimed}}
 	for ifindex, c := range counters {
-		all[ifindex] = c.Verdicts
+		for _, at := range vswitch.Hooks() {
+			all[counter{ifindex, at}] = c.Verdicts[at]
+		}
 	}
 	return all
 }
@@ -256,13 +282,15 @@ func (b *verdictBed) counted(t *testing.T) map[int]map[vswitch.Verdict]uint64 {
 func (b *verdictBed) run(t *testing.T, hook string, in int, data []byte, gso uint32) uint32 {
 	t.Helper()
 	opts := &ebpf.RunOptions{Data: data}
-	p := b.UplinkRxXDP()
-	if hook == hookUplinkRxXDP {
+	if hookOf(hook) == vswitch.HookXDP {
 		opts.Context = xdpContext{DataEnd: uint32(len(data)), IngressIfindex: uint32(in)}
 	} else {
-		p = b.GuestRx()
 		opts.Context = skbContext(in, gso)
 	}
+	p := map[string]*ebpf.Program{
+		hooksProgUplinkRxXdp: b.programs.UplinkRxXdp, hooksProgUplinkRx: b.programs.UplinkRx,
+		hooksProgGuestRxXdp: b.programs.GuestRxXdp, hooksProgGuestRx: b.programs.GuestRx,
+	}[hook]
 	action, err := p.Run(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -293,7 +321,7 @@ func TestVerdictNumbers(t *testing.T) {
 		vswitch.PassLearn: hooksVerdictVERDICT_PASS_LEARN, vswitch.PassUnknown: hooksVerdictVERDICT_PASS_UNKNOWN,
 		vswitch.PassHost: hooksVerdictVERDICT_PASS_HOST, vswitch.PassSamePort: hooksVerdictVERDICT_PASS_SAME_PORT,
 		vswitch.PassTooLong: hooksVerdictVERDICT_PASS_TOO_LONG, vswitch.PassEgressHeld: hooksVerdictVERDICT_PASS_EGRESS_HELD,
-		vswitch.PassNoDevice: hooksVerdictVERDICT_PASS_NO_DEVICE,
+		vswitch.PassNoDevice: hooksVerdictVERDICT_PASS_NO_DEVICE, vswitch.PassBulk: hooksVerdictVERDICT_PASS_BULK,
 	} {
 		if uint32(want) != uint32(got) {
 			t.Errorf("%s is %d in Go and %d in C", want, want, got)

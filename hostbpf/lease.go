@@ -49,12 +49,17 @@ func (l *lease) renew(d time.Duration) error {
 // expire makes every frame pass from now on.
 func (l *lease) expire() { atomic.StoreUint64(&l.control.Deadline, 0) }
 
+// now gives the low half of jiffies. It is behind by some jiffies at most.
+func (l *lease) now() uint32 {
+	return uint32(atomic.LoadUint64(&l.control.Renewed)) + uint32(l.jiffies(time.Since(l.renewed)))
+}
+
 // age tells how long ago a fdb_entry was last seen; ok is false if it never was.
 // It is right to some tenths of a second.
 func (l *lease) age(seen uint32) (age time.Duration, ok bool) {
 	if seen == 0 {
 		return 0, false
 	}
-	ticks := int32(uint32(atomic.LoadUint64(&l.control.Renewed)) - seen)
-	return max(0, time.Duration(ticks)*time.Second/time.Duration(l.hz)+time.Since(l.renewed)), true
+	ticks := int32(l.now() - seen)
+	return max(0, time.Duration(ticks)*time.Second/time.Duration(l.hz)), true
 }

@@ -66,7 +66,7 @@ func whole(err error) error {
 
 func (m *hooksMaps) byName() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
-		hooksMapControl: m.Control, hooksMapFdb: m.Fdb, hooksMapFlushes: m.Flushes,
+		hooksMapControl: m.Control, hooksMapFdb: m.Fdb, hooksMapFlows: m.Flows, hooksMapFlushes: m.Flushes,
 		hooksMapLosses: m.Losses, hooksMapPortIndex: m.PortIndex, hooksMapPorts: m.Ports,
 		hooksMapTxPorts: m.TxPorts, hooksMapVerdicts: m.Verdicts,
 	}

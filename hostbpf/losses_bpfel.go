@@ -56,7 +56,8 @@ type lossesSwitchControl struct {
 	SeenEvery uint32
 	TxPortsId uint32
 	Netns     uint32
-	Unused    uint64
+	BulkLen   uint32
+	BulkIdle  uint32
 }
 
 type lossesVerdictCounts struct {
@@ -70,6 +71,7 @@ type lossesVerdictCounts struct {
 const (
 	lossesMapControl      = "control"
 	lossesMapFdb          = "fdb"
+	lossesMapFlows        = "flows"
 	lossesMapFlushes      = "flushes"
 	lossesMapLosses       = "losses"
 	lossesMapPortIndex    = "port_index"
@@ -132,6 +134,7 @@ type lossesProgramSpecs struct {
 type lossesMapSpecs struct {
 	Control   *ebpf.MapSpec `ebpf:"control"`
 	Fdb       *ebpf.MapSpec `ebpf:"fdb"`
+	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Flushes   *ebpf.MapSpec `ebpf:"flushes"`
 	Losses    *ebpf.MapSpec `ebpf:"losses"`
 	PortIndex *ebpf.MapSpec `ebpf:"port_index"`
@@ -168,6 +171,7 @@ func (o *lossesObjects) Close() error {
 type lossesMaps struct {
 	Control   *ebpf.Map `ebpf:"control"`
 	Fdb       *ebpf.Map `ebpf:"fdb"`
+	Flows     *ebpf.Map `ebpf:"flows"`
 	Flushes   *ebpf.Map `ebpf:"flushes"`
 	Losses    *ebpf.Map `ebpf:"losses"`
 	PortIndex *ebpf.Map `ebpf:"port_index"`
@@ -180,6 +184,7 @@ func (m *lossesMaps) Close() error {
 	return _LossesClose(
 		m.Control,
 		m.Fdb,
+		m.Flows,
 		m.Flushes,
 		m.Losses,
 		m.PortIndex,

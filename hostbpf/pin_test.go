@@ -86,16 +86,16 @@ func TestCountersSurviveAdoption(t *testing.T) {
 	dir := b.pins.root
 	f := frame(macGuest, macOutside, ipv4, 60)
 	for range 3 {
-		b.run(t, hookUplinkRxXDP, b.uplink, f, 0)
+		b.run(t, hooksProgUplinkRxXdp, b.uplink, f, 0)
 	}
 	if err := b.Close(true); err != nil {
 		t.Fatal(err)
 	}
 	*b.Datapath = *open(t, dir)
-	if got := b.counted(t)[b.uplink][vswitch.Redirected]; got != 3 {
+	if got := b.counted(t)[counter{b.uplink, vswitch.HookXDP}][vswitch.Redirected]; got != 3 {
 		t.Errorf("%d frames are counted after adoption, want 3", got)
 	}
-	if got := b.run(t, hookUplinkRxXDP, b.uplink, f, 0); got != 4 {
+	if got := b.run(t, hooksProgUplinkRxXdp, b.uplink, f, 0); got != 4 {
 		t.Errorf("action is %d right after adoption, want a redirect: the deadline was not over", got)
 	}
 	if err := b.DeletePort(b.uplink); err != nil {
@@ -109,7 +109,7 @@ func TestCountersSurviveAdoption(t *testing.T) {
 	if err := b.SetPort(config(b.uplink, vswitch.RoleUplink)); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.counted(t)[b.uplink]; len(got) != 0 {
+	if got := b.counted(t)[counter{b.uplink, vswitch.HookXDP}]; len(got) != 0 {
 		t.Errorf("a new port has the counters of the one before: %v", got)
 	}
 }
@@ -120,7 +120,7 @@ func TestSeen(t *testing.T) {
 	if _, ok := b.Seen(key); ok {
 		t.Error("an address is seen before its first frame")
 	}
-	b.run(t, hookUplinkRxXDP, b.uplink, frame(macGuest, macOutside, ipv4, 60), 0)
+	b.run(t, hooksProgUplinkRxXdp, b.uplink, frame(macGuest, macOutside, ipv4, 60), 0)
 	if ago, ok := b.Seen(key); !ok || ago > 10*time.Second {
 		t.Errorf("an address is seen %v ago (%t) after its first frame", ago, ok)
 	}

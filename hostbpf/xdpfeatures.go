@@ -3,7 +3,6 @@ package hostbpf
 import (
 	"github.com/mdlayher/genetlink"
 	"github.com/mdlayher/netlink"
-	"github.com/tapswitch/tapswitch/vswitch"
 )
 
 // What drivers say of themselves in the kernel's netdev family (Linux 6.3,
@@ -22,8 +21,7 @@ const (
 func checkXDPFeatures(ifindex int) error {
 	features, known := xdpFeatures(ifindex)
 	if need := uint64(xdpFeatureBasic | xdpFeatureRedirect); known && features&need != need {
-		return &vswitch.HeldError{Reason: vswitch.Hold(vswitch.HoldUnsupported,
-			"the driver has no native XDP with redirect (xdp-features %#x)", features)}
+		return noXDP("the driver has no native XDP with redirect (xdp-features %#x)", features)
 	}
 	return nil
 }

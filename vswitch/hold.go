@@ -28,14 +28,17 @@ const (
 	HoldSTP         HoldCode = "stp"         // spanning tree does not let it forward
 	HoldSettings    HoldCode = "settings"    // a bridge port flag that the fast path does not honour
 	HoldVLAN        HoldCode = "vlan"        // VLAN-aware bridge
+	HoldHiddenTags  HoldCode = "hidden_tags" // the NIC takes VLAN tags out of frames before XDP sees them
 	HoldForeign     HoldCode = "foreign"     // somebody else's program is on the device
 	HoldUnsupported HoldCode = "unsupported" // driver or kernel can't do it
+	HoldNoXDP       HoldCode = "no_xdp"      // no native XDP on the device: tc alone; no direction is held
 	HoldFailed      HoldCode = "failed"      // putting the port into the datapath failed
 	HoldCapacity    HoldCode = "capacity"    // the datapath's port table is full
 )
 
 // A HoldReason says why a port stays on the slow path in a direction, and what
-// a person can do.
+// a person can do. With no direction it is a remark: the port is fast, but not
+// in the way that it could be.
 type HoldReason struct {
 	Code      HoldCode  `json:"code"`
 	Direction Direction `json:"direction"`

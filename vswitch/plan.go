@@ -24,9 +24,9 @@ type PortConfig struct {
 	Ifindex int
 	Bridge  int
 	Role    Role
-	// Attach says whether the port's ingress hook is wanted. Without it frames
-	// from the port never meet the datapath.
-	Attach bool
+	// Attach says whether the port's tc hook is wanted, XDP whether its XDP hook is
+	// as well. Without either, frames from the port never meet the datapath.
+	Attach, XDP bool
 	// In and Out say whether frames may come in and leave by the fast path.
 	In, Out bool
 	// MaxFrame is the longest frame that may leave by the port, in bytes from
@@ -77,10 +77,12 @@ func NewPlan(o *Observation) Plan {
 // reasons.
 func planPort(p Port, held []HoldReason) PlannedPort {
 	var closed Direction
-	attach := p.Role != RoleOther
+	attach, xdp := p.Role != RoleOther, p.Role == RoleUplink
 	for _, h := range held {
 		closed |= h.Direction
 		switch h.Code {
+		case HoldNoXDP, HoldHiddenTags:
+			xdp = false
 		case HoldForeign, HoldUnsupported, HoldFailed, HoldCapacity:
 			attach = attach && h.Direction&In == 0
 		}
@@ -93,6 +95,7 @@ func planPort(p Port, held []HoldReason) PlannedPort {
 			Bridge:   p.Bridge,
 			Role:     p.Role,
 			Attach:   attach,
+			XDP:      attach && xdp,
 			In:       attach && closed&In == 0,
 			Out:      closed&Out == 0,
 			MaxFrame: p.MTU + ethernetHeader,

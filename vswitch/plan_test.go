@@ -2,6 +2,7 @@ package vswitch_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -101,6 +102,8 @@ func TestPlanPort(t *testing.T) {
 			result{true, true, false, 1514, "fast in", []vswitch.HoldCode{"policy"}}},
 		{"policy for the other", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.HoldReason{Code: "policy", Direction: vswitch.In})},
 			result{true, false, true, 1514, "fast out", []vswitch.HoldCode{"policy"}}},
+		{"driver without XDP", uplink0, []func(*vswitch.Observation){hold(uplink0, vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: "x"})},
+			result{true, true, true, 1514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
 		{"several reasons", veth0, []func(*vswitch.Observation){
 			port(veth0, func(p *vswitch.Port) { p.Up = false; p.STP = vswitch.STPDisabled }),
 		}, held(false, vswitch.HoldRole, vswitch.HoldDown, vswitch.HoldSTP)},
@@ -108,6 +111,9 @@ func TestPlanPort(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := vswitch.NewPlan(observe(tt.changes...)).Ports[tt.ifindex]
+			if want := tt.want.Attach && tt.ifindex == uplink0 && !slices.Contains(tt.want.Held, vswitch.HoldNoXDP); p.Config.XDP != want {
+				t.Errorf("XDP is wanted: %t, want %t", p.Config.XDP, want)
+			}
 			got := result{p.Config.Attach, p.Config.In, p.Config.Out, p.Config.MaxFrame, p.State(), nil}
 			for _, h := range p.Held {
 				got.Held = append(got.Held, h.Code)

@@ -22,7 +22,8 @@ const (
 	PassSamePort                   // destination is behind the port it came from
 	PassTooLong                    // longer than the egress port takes
 	PassEgressHeld                 // the egress port is held back
-	PassNoDevice                   // the egress device has just gone away
+	PassNoDevice                   // the egress device takes no XDP frames, or has just gone away
+	PassBulk                       // of a bulk TCP flow: merged first, and sent by the tc hook
 	numVerdicts
 )
 
@@ -41,7 +42,8 @@ var verdictInfo = [numVerdicts]struct{ name, meaning string }{
 	PassSamePort:    {"pass_same_port", "destination is behind the port it came from"},
 	PassTooLong:     {"pass_too_long", "longer than the egress port takes"},
 	PassEgressHeld:  {"pass_egress_held", "the port it would leave by is held back"},
-	PassNoDevice:    {"pass_no_device", "the device it would leave by has just gone"},
+	PassNoDevice:    {"pass_no_device", "the device it would leave by takes no XDP frames, or has just gone"},
+	PassBulk:        {"pass_bulk", "of a bulk TCP flow: left for the tc hook, which sends it merged"},
 }
 
 var verdictNames = func() []string {

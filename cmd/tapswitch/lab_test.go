@@ -203,7 +203,7 @@ func labReport() *demo.Report {
 		Kernel: "6.12", CPUs: 2, Daemon: "v1.2.3", Elapsed: 61.2,
 		Failures: []string{"daemon killed, started again"},
 		Ports: []demo.Port{
-			{Check: ok("nic0 is fast"), Port: "nic0", Role: vswitch.RoleUplink, State: control.StateFast, Hook: "xdp native"},
+			{Check: ok("nic0 is fast"), Port: "nic0", Role: vswitch.RoleUplink, State: control.StateFast, Hook: "xdp native + tcx"},
 			{Check: ok("vnet0 is fast"), Port: "vnet0", Role: vswitch.RoleGuest, State: control.StateFast, Hook: "tcx"},
 		},
 		Reach: []demo.Reach{

@@ -39,11 +39,14 @@ func (e *env) printPorts(ports []control.Port) error {
 	for _, p := range ports {
 		t.add(p.Bridge, p.Name, p.Ifindex, p.Role, p.Kind, p.MAC, p.MTU, p.State, cmp.Or(p.Hook, "-"))
 		for _, h := range p.Held {
-			direction := ""
-			if h.Direction != vswitch.Both {
-				direction = " " + h.Direction.String()
+			what := "held " + h.Direction.String()
+			switch h.Direction {
+			case vswitch.Both:
+				what = "held"
+			case 0:
+				what = "note"
 			}
-			t.note("held%s (%s): %s", direction, h.Code, h.Text)
+			t.note("%s (%s): %s", what, h.Code, h.Text)
 		}
 	}
 	return t.print(e.stdout)

@@ -18,6 +18,7 @@ type rate struct {
 	Role     vswitch.Role  `json:"role"`
 	Interval float64       `json:"interval_s"`
 	Verdicts []verdictRate `json:"verdicts"`
+	Merged   []verdictRate `json:"merged"`
 	Flushes  float64       `json:"flushes_per_s"`
 	Flushed  float64       `json:"flushed_frames_per_s"`
 }
@@ -44,19 +45,24 @@ func rates(before, after []control.Stats, interval time.Duration) []rate {
 	list := []rate{}
 	for _, s := range after {
 		was := old[s.Ifindex]
-		frames := map[vswitch.Verdict]uint64{}
-		for _, v := range was.Verdicts {
-			frames[v.Verdict] = v.Frames
+		verdictRates := func(was, is []control.VerdictCount) []verdictRate {
+			frames := map[vswitch.Verdict]uint64{}
+			for _, v := range was {
+				frames[v.Verdict] = v.Frames
+			}
+			list := []verdictRate{}
+			for _, v := range is {
+				list = append(list, verdictRate{v.Verdict, perSecond(frames[v.Verdict], v.Frames), v.Meaning})
+			}
+			return list
 		}
 		r := rate{
 			Port: s.Port, Ifindex: s.Ifindex, Bridge: s.Bridge, Role: s.Role,
 			Interval: interval.Seconds(),
-			Verdicts: []verdictRate{},
+			Verdicts: verdictRates(was.Verdicts, s.Verdicts),
+			Merged:   verdictRates(was.Merged, s.Merged),
 			Flushes:  perSecond(was.Flushes, s.Flushes),
 			Flushed:  perSecond(was.FlushedFrames, s.FlushedFrames),
-		}
-		for _, v := range s.Verdicts {
-			r.Verdicts = append(r.Verdicts, verdictRate{v.Verdict, perSecond(frames[v.Verdict], v.Frames), v.Meaning})
 		}
 		list = append(list, r)
 	}
@@ -98,6 +104,11 @@ func (e *env) printRates(rates []rate, all bool) error {
 		for _, v := range r.Verdicts {
 			if v.Frames > 0 || all {
 				in.add(r.Port, r.Ifindex, r.Bridge, r.Role, v.Verdict, fmt.Sprintf("%.1f", v.Frames), v.Meaning)
+			}
+		}
+		for _, v := range r.Merged {
+			if v.Frames > 0 || all {
+				in.add(r.Port, r.Ifindex, r.Bridge, r.Role, "merged "+v.Verdict.String(), fmt.Sprintf("%.1f", v.Frames), v.Meaning)
 			}
 		}
 		if r.Flushes > 0 || all {

@@ -64,6 +64,11 @@ func (e *env) printStats(stats []control.Stats, all bool) error {
 				in.add(s.Port, s.Ifindex, s.Bridge, s.Role, v.Verdict, v.Frames, v.Meaning)
 			}
 		}
+		for _, v := range s.Merged {
+			if v.Frames > 0 || all {
+				in.add(s.Port, s.Ifindex, s.Bridge, s.Role, "merged "+v.Verdict.String(), v.Frames, v.Meaning)
+			}
+		}
 		if s.Flushes > 0 || all {
 			out.add(s.Port, s.Ifindex, s.FlushedFrames, s.Flushes, perFlush(float64(s.FlushedFrames), float64(s.Flushes)))
 		}

@@ -27,8 +27,9 @@ func (h *host) checkConsistent(t *testing.T) {
 	bridges := map[int]string{}
 	for _, p := range ports {
 		switch bridges[p.BridgeIfindex] = p.Bridge; p.Hook {
-		case "xdp native":
+		case "xdp native + tcx":
 			attached[fmt.Sprintf("uplink_rx_xdp-%d", p.Ifindex)] = true
+			attached[fmt.Sprintf("uplink_rx-%d", p.Ifindex)] = true
 		case "tcx":
 			attached[fmt.Sprintf("guest_rx-%d", p.Ifindex)] = true
 		case "":

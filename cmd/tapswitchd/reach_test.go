@@ -16,7 +16,7 @@ func TestReachability(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"nic0": "xdp native", "vnet0": "tcx", "vnet1": "tcx"}
+	want := map[string]string{"nic0": "xdp native + tcx", "vnet0": "tcx", "vnet1": "tcx"}
 	for _, p := range ports {
 		if p.State != control.StateFast || p.Hook != want[p.Name] {
 			t.Errorf("%s is %s by %q: %v", p.Name, p.State, p.Hook, p.Held)

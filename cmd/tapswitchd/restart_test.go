@@ -20,8 +20,8 @@ func TestRestart(t *testing.T) {
 	h.awaitRedirects(t, lab.NIC, down)
 	h.awaitRedirects(t, g.Port, up)
 	before := h.attachments(t)
-	if len(before) != 2 {
-		t.Fatalf("attachments are %v, want one for the uplink and one for the guest", before)
+	if len(before) != 3 {
+		t.Fatalf("attachments are %v, want two for the uplink and one for the guest", before)
 	}
 	first, verdicts := map[string]map[vswitch.Verdict]uint64{}, map[string]map[vswitch.Verdict]uint64{}
 	for _, port := range []string{lab.NIC, g.Port} {

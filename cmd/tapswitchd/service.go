@@ -43,9 +43,9 @@ type service struct {
 	ready, alive func()
 
 	plan    vswitch.Plan
-	foreign map[int][]vswitch.HoldReason
-	full    int  // entries for which there was no room
-	behind  bool // the datapath may not agree with the bridges: don't renew, look again
+	holds   map[int][]vswitch.HoldReason // that lie in the devices
+	full    int                          // entries for which there was no room
+	behind  bool                         // the datapath may not agree with the bridges: don't renew, look again
 	renewed time.Time
 	looked  time.Time
 	policed time.Time
@@ -87,7 +87,7 @@ func (s *service) run(ctx context.Context) error {
 }
 
 func (s *service) loop(ctx context.Context, batches <-chan bridge.Batch) error {
-	s.lookForForeign()
+	s.police()
 	s.reconcile()
 	if err := s.renew(); err != nil {
 		return err
@@ -136,6 +136,7 @@ func (s *service) follow(c bridge.Change, err error) {
 		s.looked = time.Now()
 	}
 	if c.Topology || c.Resync {
+		s.police() // a new port must not be open before it has been looked at
 		s.reconcile()
 		return
 	}
@@ -155,12 +156,12 @@ func (s *service) follow(c bridge.Change, err error) {
 func (s *service) reconcile() {
 	o := s.mirror.Observation()
 	o.Holds = s.mirror.Holds()
-	for ifindex, reasons := range s.foreign {
+	for ifindex, reasons := range s.holds {
 		o.Holds[ifindex] = append(o.Holds[ifindex], reasons...)
 	}
 	o.Attached = map[int]bool{}
 	for ifindex := range s.dp.Ports() {
-		o.Attached[ifindex] = s.dp.Hook(ifindex) != ""
+		o.Attached[ifindex] = len(s.dp.Hooks(ifindex)) > 0
 	}
 	plan, full, err := vswitch.Reconcile(s.dp, o, s.mirror.FDB)
 	if s.behind = err != nil; s.behind {
@@ -202,23 +203,22 @@ func (s *service) tick() {
 	}
 	if now.Sub(s.policed) >= policeEvery {
 		s.policed = now
-		if s.lookForForeign() || s.refused() {
+		if s.police() || s.refused() {
 			s.reconcile()
 		}
 	}
 	s.refresh(now)
 }
 
-// lookForForeign looks for other people's programs, and says whether what it
-// found is new.
-func (s *service) lookForForeign() bool {
-	found, err := s.dp.Foreign(maps.Keys(s.mirror.Ports))
+// police looks for what makes no event, and says whether it found anything new.
+func (s *service) police() bool {
+	found, err := s.dp.Holds(s.mirror.Ports)
 	if err != nil {
 		s.log.Warn("looking for other programs on the ports", "error", err)
 		return false
 	}
-	changed := !reflect.DeepEqual(found, s.foreign)
-	s.foreign = found
+	changed := !reflect.DeepEqual(found, s.holds)
+	s.holds = found
 	return changed
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -63,10 +64,15 @@ func (s source) Status(ctx context.Context) (control.Status, error) {
 		slices.SortFunc(st.Bridges, func(a, b control.Bridge) int { return cmp.Compare(a.Name, b.Name) })
 		var flushes, flushed uint64
 		for _, c := range counters {
-			for v, n := range c.Verdicts {
-				if v == vswitch.Redirected {
-					st.Totals.Redirected += n
-				} else {
+			// What XDP passes comes to the tc hook, where it is counted as merged.
+			first, merged := byHook(c)
+			st.Totals.Redirected += first[vswitch.Redirected] + merged[vswitch.Redirected]
+			last := merged
+			if merged == nil {
+				last = first
+			}
+			for v, n := range last {
+				if v != vswitch.Redirected {
 					st.Totals.Passed += n
 				}
 			}
@@ -81,6 +87,15 @@ func (s source) Status(ctx context.Context) (control.Status, error) {
 		}
 		return st, err
 	})
+}
+
+// byHook gives the verdicts at the first hook that a port's frames meet, and at
+// the tc hook if that is another; nil otherwise.
+func byHook(c hostbpf.PortCounters) (first, merged map[vswitch.Verdict]uint64) {
+	if xdp := c.Verdicts[vswitch.HookXDP]; len(xdp) > 0 {
+		return xdp, c.Verdicts[vswitch.HookTC]
+	}
+	return c.Verdicts[vswitch.HookTC], nil
 }
 
 func kernelRelease() string {
@@ -98,7 +113,7 @@ func (s source) Ports(ctx context.Context) ([]control.Port, error) {
 			ports = append(ports, control.Port{
 				Name: p.Name, Ifindex: p.Ifindex, Bridge: s.plan.Bridges[p.Bridge].Name, BridgeIfindex: p.Bridge,
 				Role: p.Role, Kind: p.Kind, MAC: p.MAC, MTU: p.MTU,
-				State: p.State(), Held: p.Held, Hook: s.dp.Hook(p.Ifindex),
+				State: p.State(), Held: p.Held, Hook: strings.Join(s.dp.Hooks(p.Ifindex), " + "),
 			})
 		}
 		return ports, nil
@@ -198,12 +213,21 @@ func (s source) Stats(ctx context.Context) ([]control.Stats, error) {
 		var stats []control.Stats
 		for _, p := range s.sortedPorts() {
 			c := counters[p.Ifindex]
+			first, merged := byHook(c)
 			stats = append(stats, control.Stats{
 				Port: p.Name, Ifindex: p.Ifindex, Bridge: s.plan.Bridges[p.Bridge].Name, Role: p.Role,
-				Verdicts: control.NewVerdictCounts(func(v vswitch.Verdict) uint64 { return c.Verdicts[v] }),
+				Verdicts: control.NewVerdictCounts(func(v vswitch.Verdict) uint64 { return first[v] }),
+				Merged:   mergedCounts(merged),
 				Flushes:  c.Flushes, FlushedFrames: c.Flushed,
 			})
 		}
 		return stats, nil
 	})
+}
+
+func mergedCounts(merged map[vswitch.Verdict]uint64) []control.VerdictCount {
+	if merged == nil {
+		return nil
+	}
+	return control.NewVerdictCounts(func(v vswitch.Verdict) uint64 { return merged[v] })
 }

@@ -13,8 +13,8 @@ func TestStopLeavesNothing(t *testing.T) {
 	h := newHost(t, lab.Options{Guests: 2}, lab.DaemonOptions{})
 	down := stream(t, h.Wire, h.Guests[0].Node, lab.StreamOptions{Rate: 5000})
 	up := stream(t, h.Guests[1].Node, h.Wire, lab.StreamOptions{Rate: 5000})
-	if on := h.programsOn(t); len(on) != 3 {
-		t.Errorf("programs are on %v, want three ports", on)
+	if on := h.programsOn(t); len(on) != 4 {
+		t.Errorf("programs are on %v, want two on the uplink and one on each guest", on)
 	}
 	h.stop(t)
 	h.checkNothingLeft(t)

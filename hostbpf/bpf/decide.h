@@ -7,6 +7,7 @@
 #include <bpf/bpf_endian.h>
 
 #include "fdb.h"
+#include "flow.h"
 #include "ports.h"
 
 /* A frame as a hook has read it. The hooks differ in how they read a frame and
@@ -17,6 +18,8 @@ struct frame {
 	__u32 len;                /* bytes from the destination address on; 0: cut to fit later */
 	bool tagged;              /* its tag has been taken out of the frame already */
 	bool multi_buffer;
+	const void *end; /* of the first buffer */
+	bool choose;     /* whether bulk TCP should go another way */
 };
 
 static __always_inline bool has_tag(const struct ethhdr *eth)
@@ -70,13 +73,17 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, _
 		return VERDICT_PASS_EGRESS_HELD;
 	if (f->len > to->max_frame)
 		return VERDICT_PASS_TOO_LONG;
+	if (f->choose && to->flags & PORT_BULK && ctl->bulk_len &&
+	    flow_bulk(ctl, f->eth, f->end, f->len, in->bridge, now))
+		return VERDICT_PASS_BULK;
 	*out = to->ifindex;
 	return VERDICT_REDIRECTED;
 }
 
-static __always_inline void count(__u32 slot, enum verdict v)
+static __always_inline void count(__u32 slot, enum hook hook, enum verdict v)
 {
-	struct verdict_counts *c = bpf_map_lookup_elem(&verdicts, &slot);
+	__u32 at = slot * HOOKS + hook;
+	struct verdict_counts *c = bpf_map_lookup_elem(&verdicts, &at);
 
 	if (c)
 		c->frames[v % VERDICT_SLOTS]++;

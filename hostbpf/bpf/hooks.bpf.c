@@ -12,18 +12,19 @@ char _license[] SEC("license") = "Dual BSD/GPL";
 const struct {
 	enum verdict verdicts;
 	enum table_sizes sizes;
+	enum hook hooks;
 } * go_needs __attribute__((unused));
 
-/* Native XDP on an uplink. Frames in several buffers must come to it whole where
- * the MTU is large (xdp.frags), so that they can be passed. Linux 5.18. */
-SEC("xdp.frags")
-int uplink_rx_xdp(struct xdp_md *ctx)
+/* Reads and sends a frame at an XDP hook. */
+static __always_inline int xdp(struct xdp_md *ctx, bool choose)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct frame f = {
 		.ifindex = ctx->ingress_ifindex,
 		.len = end - data,
 		.multi_buffer = bpf_xdp_get_buff_len(ctx) != (__u64)(end - data),
+		.end = end,
+		.choose = choose,
 	};
 	enum verdict v;
 	__u32 slot, out = 0;
@@ -37,14 +38,13 @@ int uplink_rx_xdp(struct xdp_md *ctx)
 		if (action != XDP_REDIRECT)
 			v = VERDICT_PASS_NO_DEVICE;
 	}
-	count(slot, v);
+	count(slot, HOOK_XDP, v);
 	return action;
 }
 
-/* tc ingress of a guest's tap, by tcx or clsact: the frame keeps its partial
+/* Reads and sends a frame at a tc hook, by tcx or clsact: it keeps its partial
  * checksum and its segmentation offload on the way. */
-SEC("tc")
-int guest_rx(struct __sk_buff *skb)
+static __always_inline int tc(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	struct frame f = {
@@ -59,8 +59,39 @@ int guest_rx(struct __sk_buff *skb)
 	if (data + sizeof(struct ethhdr) <= end)
 		f.eth = data;
 	v = decide(&f, &slot, &out);
-	count(slot, v);
+	count(slot, HOOK_TC, v);
 	return v == VERDICT_REDIRECTED ? bpf_redirect(out, 0) : TC_ACT_UNSPEC;
+}
+
+/* Native XDP on an uplink. Frames in several buffers must come to it whole where
+ * the MTU is large (xdp.frags), so that they can be passed. Linux 5.18. */
+SEC("xdp.frags")
+int uplink_rx_xdp(struct xdp_md *ctx)
+{
+	return xdp(ctx, true);
+}
+
+/* tc ingress of an uplink, after GRO: what XDP left to it, or everything where
+ * the driver has no native XDP. */
+SEC("tc")
+int uplink_rx(struct __sk_buff *skb)
+{
+	return tc(skb);
+}
+
+/* Native XDP on a guest's tap, for guests that send complete frames alone: XDP
+ * does not see the virtio-net header. */
+SEC("xdp.frags")
+int guest_rx_xdp(struct xdp_md *ctx)
+{
+	return xdp(ctx, false);
+}
+
+/* tc ingress of a guest's tap. */
+SEC("tc")
+int guest_rx(struct __sk_buff *skb)
+{
+	return tc(skb);
 }
 
 /* Pushes the deadline forward. The daemon runs it by BPF_PROG_RUN, because a

@@ -56,7 +56,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PORT_SLOTS);
+	__uint(max_entries, PORT_SLOTS *HOOKS); /* slot * HOOKS + hook */
 	__type(key, __u32);
 	__type(value, struct verdict_counts);
 } verdicts SEC(".maps");
@@ -75,5 +75,15 @@ struct {
 	__type(key, struct loss_key);
 	__type(value, __u64);
 } losses SEC(".maps");
+
+/* Bulk TCP flows by hash: another part of the hash above, the low half of jiffies
+ * at the last long frame below. Two flows that share a place take turns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, FLOWS);
+	__type(key, __u32);
+	__type(value, __u64);
+} flows SEC(".maps");
 
 #endif

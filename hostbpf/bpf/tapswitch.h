@@ -28,10 +28,19 @@ enum verdict {
 	VERDICT_PASS_TOO_LONG = 12,
 	VERDICT_PASS_EGRESS_HELD = 13,
 	VERDICT_PASS_NO_DEVICE = 14,
+	VERDICT_PASS_BULK = 15,
 	VERDICT_SLOTS = 32, /* room for later verdicts without a new layout */
 };
 
-/* Frames by verdict, one of these per port and CPU. */
+/* The places where the datapath meets a frame. A frame that XDP passes comes to
+ * the tc hook of its port too, merged with others if it is bulk. */
+enum hook {
+	HOOK_TC = 0,
+	HOOK_XDP = 1,
+	HOOKS = 2,
+};
+
+/* Frames by verdict, one of these per port, hook and CPU. */
 struct verdict_counts {
 	__u64 frames[VERDICT_SLOTS];
 };
@@ -45,12 +54,14 @@ struct switch_control {
 	__u32 seen_every;  /* jiffies between two notes of one source address */
 	__u32 tx_ports_id; /* map id of tx_ports, to tell our redirects from others' */
 	__u32 netns;       /* inode of the network namespace that the ports are in */
-	__u64 unused;
+	__u32 bulk_len;    /* bytes from which on a TCP frame makes its flow bulk, 0: never */
+	__u32 bulk_idle;   /* jiffies without such a frame after which it is not */
 };
 
 enum port_flags {
-	PORT_IN = 1,  /* frames may come in by the fast path */
-	PORT_OUT = 2, /* frames may leave by the fast path */
+	PORT_IN = 1,   /* frames may come in by the fast path */
+	PORT_OUT = 2,  /* frames may leave by the fast path */
+	PORT_BULK = 4, /* gains by getting bulk TCP merged: by tc, after GRO */
 };
 
 enum table_sizes {
@@ -62,6 +73,8 @@ enum table_sizes {
 	FDB_WAYS = 4,      /* of 16 bytes: a bucket is one cache line */
 	FDB_HOST = 0xffff, /* in place of a slot: the host's own stack */
 	LOSS_KINDS = 8192,
+	FLOW_BITS = 16,
+	FLOWS = 1 << FLOW_BITS,
 };
 
 /* One port, by slot. ifindex and bridge of a slot in use never change; flags

@@ -28,7 +28,7 @@ func checkSeen(t *testing.T, c Check, want string) {
 func TestJudgePorts(t *testing.T) {
 	held := control.Port{Name: "vnet0", State: control.StateHeld, Held: []vswitch.HoldReason{{Text: "somebody else's program"}}}
 	rows := judgePorts([]string{"nic0", "vnet0", "vnet1"}, []control.Port{
-		{Name: "nic0", State: control.StateFast, Hook: "xdp native"}, held,
+		{Name: "nic0", State: control.StateFast, Hook: "xdp native + tcx"}, held,
 	})
 	for i, want := range []string{"", "somebody else's program", "does not serve"} {
 		checkSeen(t, rows[i].Check, want)

@@ -175,7 +175,7 @@ func (l *Lab) makeWire() error {
 		return fmt.Errorf("making %s and %s: %w", WireDev, NIC, err)
 	}
 	if !l.opts.WireOffloads {
-		for _, o := range []Offload{TSO, GSO, TxChecksum} {
+		for _, o := range []Offload{TSO, GSO, TxChecksum, TxVLAN} {
 			if err := l.Wire.SetOffload(WireDev, o, false); err != nil {
 				return err
 			}
@@ -216,6 +216,10 @@ func (l *Lab) makeBridge() error {
 				return err
 			}
 		}
+	}
+	// XDP would not see tags that the NIC has taken out.
+	if err := l.Host.SetOffload(NIC, RxVLAN, false); err != nil {
+		return err
 	}
 	if l.opts.NICGRO {
 		if err := l.Host.SetOffload(NIC, GRO, true); err != nil {

@@ -2,70 +2,58 @@ package lab
 
 import (
 	"fmt"
-	"os"
-	"runtime"
-	"unsafe"
 
-	"golang.org/x/sys/unix"
+	"github.com/safchain/ethtool"
 )
 
 // Offload is something that a device does in the stack's place, as ethtool -K
 // switches it.
-type Offload uint32
+type Offload string
 
-// The offloads, numbered as ethtool's commands that set them.
+// The offloads.
 const (
-	TxChecksum Offload = unix.ETHTOOL_STXCSUM
-	TSO        Offload = unix.ETHTOOL_STSO
-	GSO        Offload = unix.ETHTOOL_SGSO
-	GRO        Offload = unix.ETHTOOL_SGRO
+	TxChecksum Offload = "tx"
+	TSO        Offload = "tso"
+	GSO        Offload = "gso"
+	GRO        Offload = "gro"
+	RxVLAN     Offload = "rxvlan" // takes tags out of frames
+	TxVLAN     Offload = "txvlan" // puts them in
 )
 
-func (o Offload) String() string {
-	switch o {
-	case TxChecksum:
-		return "tx checksum"
-	case TSO:
-		return "tso"
-	case GSO:
-		return "gso"
-	case GRO:
-		return "gro"
-	}
-	return fmt.Sprintf("offload %#x", uint32(o))
+// features are the kernel's names of what each offload consists of. A device
+// need not have all of them.
+var features = map[Offload][]string{
+	TxChecksum: {"tx-checksum-ip-generic", "tx-checksum-ipv4", "tx-checksum-ipv6"},
+	TSO:        {"tx-tcp-segmentation", "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation"},
+	GSO:        {"tx-generic-segmentation"},
+	GRO:        {"rx-gro"},
+	RxVLAN:     {"rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"},
+	TxVLAN:     {"tx-vlan-hw-insert", "tx-vlan-stag-hw-insert"},
 }
 
 // SetOffload switches an offload of a device on or off. TSO needs TxChecksum;
 // the kernel takes it away without it.
 func (n *Node) SetOffload(dev string, o Offload, on bool) error {
-	request := struct{ cmd, data uint32 }{cmd: uint32(o)}
-	if on {
-		request.data = 1
-	}
 	err := n.Do(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		e, err := ethtool.NewEthtool()
 		if err != nil {
-			return os.NewSyscallError("socket", err)
+			return err
 		}
-		defer unix.Close(fd)
-		var ifreq struct {
-			name [unix.IFNAMSIZ]byte
-			data unsafe.Pointer
-			_    [16]byte // the rest of struct ifreq, at least
+		defer e.Close()
+		has, err := e.FeaturesWithState(dev)
+		if err != nil {
+			return err
 		}
-		copy(ifreq.name[:unix.IFNAMSIZ-1], dev)
-		var pinner runtime.Pinner
-		defer pinner.Unpin()
-		pinner.Pin(&request)
-		ifreq.data = unsafe.Pointer(&request)
-		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifreq)))
-		if errno != 0 {
-			return os.NewSyscallError("SIOCETHTOOL", errno)
+		change := map[string]bool{}
+		for _, f := range features[o] {
+			if s, ok := has[f]; ok && s.Available && !s.NeverChanged {
+				change[f] = on
+			}
 		}
-		return nil
+		return e.Change(dev, change)
 	})
 	if err != nil {
-		return fmt.Errorf("switching %v of %s in %s: %w", o, dev, n.name, err)
+		return fmt.Errorf("switching %s of %s in %s: %w", o, dev, n.name, err)
 	}
 	return nil
 }

@@ -95,8 +95,8 @@ func (f *fastPath) during(measure func() (sent uint64, err error)) (err error) {
 	if err != nil {
 		return err
 	}
-	verdicts := after[f.nic].Verdicts
-	for v, n := range before[f.nic].Verdicts {
+	verdicts := after[f.nic].Verdicts[vswitch.HookXDP]
+	for v, n := range before[f.nic].Verdicts[vswitch.HookXDP] {
 		verdicts[v] -= n
 	}
 	if verdicts[vswitch.Redirected] != sent {

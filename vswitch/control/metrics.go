@@ -29,6 +29,7 @@ var (
 	adoptedDesc  = desc("datapath_adopted", "1 if the daemon took over the datapath of an earlier one.")
 
 	framesDesc        = desc("frames_total", "Frames that came in by a port, by what the datapath did with them.", "port", "ifindex", "bridge", "role", "verdict")
+	mergedDesc        = desc("merged_frames_total", "Frames, merged by GRO, that came to a port's tc hook after its XDP hook had passed them, by what became of them.", "port", "ifindex", "bridge", "role", "verdict")
 	flushesDesc       = desc("flushes_total", "How often the kernel handed redirected frames to a port.", "port", "ifindex", "bridge", "role")
 	flushedFramesDesc = desc("flushed_frames_total", "Redirected frames that the kernel handed to a port.", "port", "ifindex", "bridge", "role")
 	lostDesc          = desc("lost_frames_total", "Frames lost after the datapath had sent them to a port.", "port", "ifindex", "reason")
@@ -69,7 +70,7 @@ func NewMetricsHandler(g prometheus.Gatherer) http.Handler {
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		infoDesc, startDesc, deadlineDesc, adoptedDesc,
-		framesDesc, flushesDesc, flushedFramesDesc, lostDesc,
+		framesDesc, mergedDesc, flushesDesc, flushedFramesDesc, lostDesc,
 		portsDesc, holdsDesc,
 		entriesDesc, capacityDesc, fullDesc,
 	} {
@@ -144,6 +145,9 @@ func (m metrics) stats(stats []Stats) {
 		port := []string{s.Port, strconv.Itoa(s.Ifindex), s.Bridge, s.Role.String()}
 		for _, v := range s.Verdicts {
 			m.counter(framesDesc, v.Frames, append(port, v.Verdict.String())...)
+		}
+		for _, v := range s.Merged {
+			m.counter(mergedDesc, v.Frames, append(port, v.Verdict.String())...)
 		}
 		m.counter(flushesDesc, s.Flushes, port...)
 		m.counter(flushedFramesDesc, s.FlushedFrames, port...)

@@ -23,7 +23,7 @@ type Port struct {
 	State         string       `json:"state"`
 	// Held are the reasons why the port is not fast in both directions.
 	Held []vswitch.HoldReason `json:"held"`
-	// Hook is where the datapath meets the port's frames: "xdp native", "tcx",
-	// "clsact", or empty if it does not.
+	// Hook is where the datapath meets the port's frames: "xdp native + tcx", "tcx",
+	// the same with "clsact", or empty if it does not.
 	Hook string `json:"hook"`
 }

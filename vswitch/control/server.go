@@ -152,7 +152,7 @@ func (s *Server) drops(ctx context.Context, w http.ResponseWriter, _ url.Values)
 func (s *Server) stats(ctx context.Context, w http.ResponseWriter, _ url.Values) error {
 	stats, err := s.source.Stats(ctx)
 	for i := range stats {
-		stats[i].Verdicts = notNil(stats[i].Verdicts)
+		stats[i].Verdicts, stats[i].Merged = notNil(stats[i].Verdicts), notNil(stats[i].Merged)
 	}
 	return writeList(w, stats, err)
 }

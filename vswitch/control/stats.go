@@ -8,8 +8,12 @@ type Stats struct {
 	Ifindex int          `json:"ifindex"`
 	Bridge  string       `json:"bridge"`
 	Role    vswitch.Role `json:"role"`
-	// Verdicts counts the frames that came in by the port.
+	// Verdicts counts the frames that came in by the port, each once: at the first
+	// hook that they met.
 	Verdicts []VerdictCount `json:"verdicts"`
+	// Merged counts, where that hook is XDP, what the tc hook made of those that
+	// XDP passed. One of these may be several frames of the wire, merged by GRO.
+	Merged []VerdictCount `json:"merged"`
 	// Flushes counts how often the kernel handed redirected frames to the port to
 	// leave by it, and FlushedFrames how many frames these were together.
 	Flushes       uint64 `json:"flushes"`

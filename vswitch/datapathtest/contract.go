@@ -32,7 +32,7 @@ func key(bridge int, last byte) vswitch.FDBKey {
 
 func open(ifindex, bridge int, role vswitch.Role) vswitch.PortConfig {
 	return vswitch.PortConfig{
-		Ifindex: ifindex, Bridge: bridge, Role: role, Attach: true, In: true, Out: true, MaxFrame: 1514,
+		Ifindex: ifindex, Bridge: bridge, Role: role, Attach: true, XDP: role == vswitch.RoleUplink, In: true, Out: true, MaxFrame: 1514,
 	}
 }
 

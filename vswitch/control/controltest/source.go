@@ -81,7 +81,7 @@ func Sample() *Source {
 					vswitch.Hold(vswitch.HoldDown, "bridge br-lab is down"),
 					vswitch.Hold(vswitch.HoldDown, "the port is down or has no carrier"),
 				}},
-			{Name: "nic0", Ifindex: 2, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleUplink, Kind: "device", MAC: mac(2), MTU: 1500, State: control.StateFast, Hook: "xdp native"},
+			{Name: "nic0", Ifindex: 2, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleUplink, Kind: "device", MAC: mac(2), MTU: 1500, State: control.StateFast, Hook: "xdp native + tcx"},
 			{Name: "sensor", Ifindex: 5, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleOther, Kind: "macvtap", MAC: mac(5), MTU: 1500, State: control.StateHeld,
 				Held: []vswitch.HoldReason{vswitch.Hold(vswitch.HoldRole, "a macvtap is neither a NIC nor a tap; name it under uplinks in the configuration if it is one")}},
 			{Name: "vnet0", Ifindex: 104, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleGuest, Kind: "tun", MAC: mac(0x10), MTU: 1500, State: control.StateFast, Hook: "tcx"},
