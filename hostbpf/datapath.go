@@ -21,6 +21,23 @@ type Options struct {
 	PinDir string // in a BPF file system; DefaultPinDir if empty
 }
 
+// A Choice says which TCP flows take the tc hook of their uplink, where GRO has
+// merged them.
+type Choice struct {
+	// BulkFrame is the length in bytes, from the destination address on, from
+	// which on a TCP frame makes its flow bulk; 0: none does.
+	BulkFrame int
+	// BulkIdle is how long a bulk flow sends none until it goes back to XDP.
+	BulkIdle time.Duration
+}
+
+// The defaults of a Choice. Nothing that asks or answers in less than a segment
+// is bulk, and no stream pauses for so long within a burst.
+const (
+	DefaultBulkFrame = 1024
+	DefaultBulkIdle  = 250 * time.Millisecond
+)
+
 // A Datapath is the BPF datapath of the network namespace in which it was
 // opened. Its methods are called by one goroutine.
 type Datapath struct {
@@ -150,8 +167,9 @@ func (d *Datapath) setControl(c *hooksSwitchControl) error {
 	c.Netns, c.TxPortsId = netns, uint32(id)
 	// Often enough for ages in seconds, seldom enough to cost nothing.
 	atomic.StoreUint32(&c.SeenEvery, uint32(hz/4))
-	atomic.StoreUint32(&c.BulkLen, 1024)
-	atomic.StoreUint32(&c.BulkIdle, uint32(hz/4))
+	if !d.adopted { // what the process before was told holds until this one is
+		d.Choose(Choice{DefaultBulkFrame, DefaultBulkIdle})
+	}
 	return nil
 }
 
@@ -204,6 +222,12 @@ func (d *Datapath) PinDir() string { return d.pins.dir() }
 // times as often, and only while the datapath is kept in step with the bridge.
 func (d *Datapath) Renew(lease time.Duration) error {
 	return errors.Join(d.lease.renew(lease), d.graves.tick())
+}
+
+// Choose sets which TCP flows are bulk.
+func (d *Datapath) Choose(c Choice) {
+	atomic.StoreUint32(&d.lease.control.BulkIdle, uint32(d.lease.jiffies(c.BulkIdle)))
+	atomic.StoreUint32(&d.lease.control.BulkLen, uint32(c.BulkFrame))
 }
 
 // Expire makes every frame pass from now on, until Renew.

@@ -77,7 +77,7 @@ func NewPlan(o *Observation) Plan {
 // reasons.
 func planPort(p Port, held []HoldReason) PlannedPort {
 	var closed Direction
-	attach, xdp := p.Role != RoleOther, p.Role == RoleUplink
+	attach, xdp := p.Role != RoleOther, p.Role == RoleUplink || p.Role == RoleGuest && p.Promoted
 	for _, h := range held {
 		closed |= h.Direction
 		switch h.Code {

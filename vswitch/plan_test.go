@@ -102,6 +102,10 @@ func TestPlanPort(t *testing.T) {
 			result{true, true, false, 1514, "fast in", []vswitch.HoldCode{"policy"}}},
 		{"policy for the other", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.HoldReason{Code: "policy", Direction: vswitch.In})},
 			result{true, false, true, 1514, "fast out", []vswitch.HoldCode{"policy"}}},
+		{"promoted", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Promoted = true })}, fast},
+		{"promoted, without XDP", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Promoted = true }),
+			hold(guest0, vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: "x"})},
+			result{true, true, true, 1514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
 		{"driver without XDP", uplink0, []func(*vswitch.Observation){hold(uplink0, vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: "x"})},
 			result{true, true, true, 1514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
 		{"several reasons", veth0, []func(*vswitch.Observation){
@@ -111,7 +115,7 @@ func TestPlanPort(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			p := vswitch.NewPlan(observe(tt.changes...)).Ports[tt.ifindex]
-			if want := tt.want.Attach && tt.ifindex == uplink0 && !slices.Contains(tt.want.Held, vswitch.HoldNoXDP); p.Config.XDP != want {
+			if want := tt.want.Attach && (tt.ifindex == uplink0 || tt.name == "promoted") && !slices.Contains(tt.want.Held, vswitch.HoldNoXDP); p.Config.XDP != want {
 				t.Errorf("XDP is wanted: %t, want %t", p.Config.XDP, want)
 			}
 			got := result{p.Config.Attach, p.Config.In, p.Config.Out, p.Config.MaxFrame, p.State(), nil}

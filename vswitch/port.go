@@ -48,6 +48,9 @@ type Port struct {
 	MTU     int  // bytes, without the Ethernet header
 	Up      bool // administratively up and with carrier
 	STP     STPState
+	// Promoted says that the port's guest is known to send complete frames alone:
+	// with their checksums, and no longer than the MTU. It gets native XDP.
+	Promoted bool
 	// Settings lists the bridge port flags that are not at the kernel's default,
 	// as name=value, and flags that this version does not know.
 	Settings []string

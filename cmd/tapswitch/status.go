@@ -50,7 +50,7 @@ func (e *env) printStatus(s control.Status) error {
 	if s.Datapath.Adopted {
 		adopted = "adopted from an earlier daemon"
 	}
-	line("datapath", "%s, %s; %.1f frames per flush", s.Datapath.Pins, adopted, s.Datapath.FramesPerFlush)
+	line("datapath", "%s, %s; %.1f frames per flush; %d bulk TCP flows", s.Datapath.Pins, adopted, s.Datapath.FramesPerFlush, s.Datapath.BulkFlows)
 	fmt.Fprintln(&b)
 	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
 		return fmt.Errorf("printing status: %w", err)

@@ -84,6 +84,13 @@ func (h *host) diffFDB(t *testing.T, n *netlink.Handle, bridges map[int]string) 
 	if err != nil {
 		return "", err
 	}
+	st, err := h.api.Status(t.Context())
+	if err != nil {
+		return "", err
+	}
+	if st.FDB.Entries != len(shown) {
+		return fmt.Sprintf("the datapath has %d entries, %d are shown", st.FDB.Entries, len(shown)), nil
+	}
 	for _, e := range shown {
 		port := fmt.Sprint(e.Ifindex)
 		if e.Port == control.HostPort {

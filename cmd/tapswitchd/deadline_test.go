@@ -100,6 +100,8 @@ func TestDeadlineThenBridgeDecides(t *testing.T) {
 	ctx := within(t, 30*time.Second)
 	toMoving := stream(t, h.Wire, moving.Node, lab.StreamOptions{Rate: 1000})
 	toLeaving := stream(t, h.Wire, leaving.Node, lab.StreamOptions{Rate: 1000})
+	h.addEntries(t, 0, 10, other.Port)
+	h.checkConsistent(t)
 	wire, err := lab.OpenPacket(h.Wire, lab.WireDev)
 	if err != nil {
 		t.Fatal(err)
@@ -126,6 +128,7 @@ func TestDeadlineThenBridgeDecides(t *testing.T) {
 	if err := h.Host.WaitFDB(ctx, other.Port, moving.MAC); err != nil {
 		t.Fatal(err)
 	}
+	h.bridge(t, "fdb del "+stationMAC(3).String()+" dev "+other.Port+" master")
 	toLeaving.Stop()
 	if err := h.RemoveGuest(leaving); err != nil {
 		t.Fatal(err)

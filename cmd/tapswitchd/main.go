@@ -19,6 +19,7 @@ import (
 
 	"github.com/tapswitch/tapswitch/cmd/tapswitchd/config"
 	"github.com/tapswitch/tapswitch/hostbpf"
+	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/bridge"
 	"github.com/tapswitch/tapswitch/vswitch/control"
 )
@@ -101,6 +102,7 @@ func run(o options) (err error) {
 	// A start that fails leaves what it found: nothing, or a datapath to adopt.
 	keep := dp.Adopted()
 	defer func() { err = errors.Join(err, dp.Close(keep)) }()
+	dp.Choose(hostbpf.Choice{BulkFrame: c.BulkFrame, BulkIdle: c.BulkIdle})
 	if err := dp.AttachLossCounters(); err != nil {
 		log.Warn("frames lost after their verdict are not counted", "error", err)
 	}
@@ -111,6 +113,10 @@ func run(o options) (err error) {
 	defer mirror.Close()
 
 	s := newService(log, dp, mirror, c.Lease)
+	s.promote = map[vswitch.MAC]bool{}
+	for _, mac := range c.Promote {
+		s.promote[mac] = true
+	}
 	s.ready = func() {
 		log.Info("ready", "version", version, "pins", dp.PinDir(), "adopted", dp.Adopted(), "ports", len(s.plan.Ports))
 		daemon.SdNotify(false, daemon.SdNotifyReady)

@@ -37,6 +37,7 @@ type service struct {
 	dp      *hostbpf.Datapath
 	mirror  *bridge.Mirror
 	lease   time.Duration
+	promote map[vswitch.MAC]bool // taps to promote, by their own address
 	started time.Time
 	// alive is called while the service is in order: ready first, then at every
 	// renewal.
@@ -158,6 +159,10 @@ func (s *service) reconcile() {
 	o.Holds = s.mirror.Holds()
 	for ifindex, reasons := range s.holds {
 		o.Holds[ifindex] = append(o.Holds[ifindex], reasons...)
+	}
+	for ifindex, p := range o.Ports {
+		p.Promoted = s.promote[p.MAC]
+		o.Ports[ifindex] = p
 	}
 	o.Attached = map[int]bool{}
 	for ifindex := range s.dp.Ports() {

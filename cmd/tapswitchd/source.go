@@ -38,7 +38,7 @@ func (s source) Status(ctx context.Context) (control.Status, error) {
 			Version: version, PID: os.Getpid(), Started: s.started, Kernel: kernelRelease(),
 			Lease: s.lease.Seconds(), Renewed: s.renewed,
 			FDB:      control.FDBUse{Entries: s.dp.FDBLen(), Capacity: hostbpf.FDBCapacity, Full: s.full},
-			Datapath: control.Datapath{Pins: s.dp.PinDir(), Adopted: s.dp.Adopted()},
+			Datapath: control.Datapath{Pins: s.dp.PinDir(), Adopted: s.dp.Adopted(), BulkFlows: s.dp.BulkFlows()},
 		}
 		bridges := map[int]*control.Bridge{}
 		for ifindex, b := range s.plan.Bridges {

@@ -169,6 +169,17 @@ func TestTopologyTapMoves(t *testing.T) {
 	h.checkFast(t, h.Wire, a.Node, lab.NIC, a.Port)
 	h.ip(t, "link set vnet1 master br0")
 	inBridge("vnet1", "br0")
+	// The daemon may hear of both halves of a move at once.
+	for _, bridge := range []string{"br1", "br0"} {
+		h.suspend(t)
+		h.ip(t, "link set vnet0 master "+bridge)
+		h.ip(t, "link set vnet1 master "+bridge)
+		h.resume()
+		inBridge("vnet0", bridge)
+		inBridge("vnet1", bridge)
+		h.checkConsistent(t)
+		h.checkFast(t, a.Node, b.Node, a.Port, b.Port)
+	}
 	h.ip(t, "link del br1")
 	h.checkConsistent(t)
 	h.checkFast(t, a.Node, b.Node, a.Port, b.Port)

@@ -28,6 +28,7 @@ var (
 	deadlineDesc = desc("deadline_timestamp_seconds", "When the datapath stops acting unless the daemon renews its lease, in seconds since 1970.")
 	adoptedDesc  = desc("datapath_adopted", "1 if the daemon took over the datapath of an earlier one.")
 
+	bulkDesc          = desc("bulk_flows", "TCP flows that take the way after GRO now.")
 	framesDesc        = desc("frames_total", "Frames that came in by a port, by what the datapath did with them.", "port", "ifindex", "bridge", "role", "verdict")
 	mergedDesc        = desc("merged_frames_total", "Frames, merged by GRO, that came to a port's tc hook after its XDP hook had passed them, by what became of them.", "port", "ifindex", "bridge", "role", "verdict")
 	flushesDesc       = desc("flushes_total", "How often the kernel handed redirected frames to a port.", "port", "ifindex", "bridge", "role")
@@ -70,7 +71,7 @@ func NewMetricsHandler(g prometheus.Gatherer) http.Handler {
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		infoDesc, startDesc, deadlineDesc, adoptedDesc,
-		framesDesc, mergedDesc, flushesDesc, flushedFramesDesc, lostDesc,
+		bulkDesc, framesDesc, mergedDesc, flushesDesc, flushedFramesDesc, lostDesc,
 		portsDesc, holdsDesc,
 		entriesDesc, capacityDesc, fullDesc,
 	} {
@@ -138,6 +139,7 @@ func (m metrics) status(s Status) {
 	}
 	m.gauge(capacityDesc, float64(s.FDB.Capacity))
 	m.gauge(fullDesc, float64(s.FDB.Full))
+	m.gauge(bulkDesc, float64(s.Datapath.BulkFlows))
 }
 
 func (m metrics) stats(stats []Stats) {

@@ -61,4 +61,6 @@ type Datapath struct {
 	// FramesPerFlush is the mean of frames that the kernel handed to a device at
 	// once, 0 before the first.
 	FramesPerFlush float64 `json:"frames_per_flush"`
+	// BulkFlows counts the TCP flows that take the way after GRO now.
+	BulkFlows int `json:"bulk_flows"`
 }

@@ -13,6 +13,9 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/tapswitch/tapswitch/hostbpf"
+	"github.com/tapswitch/tapswitch/vswitch"
+
 	"github.com/tapswitch/tapswitch/vswitch/control"
 )
 
@@ -32,11 +35,23 @@ const (
 //go:embed tapswitch.toml
 var Reference string
 
+// Bounds of Config.BulkFrame and Config.BulkIdle. A pure ACK is never bulk; and a
+// flow that comes back to XDP within a burst is reordered.
+const (
+	MinBulkFrame = 128
+	MaxBulkFrame = 9000
+	MinBulkIdle  = 50 * time.Millisecond
+	MaxBulkIdle  = time.Minute
+)
+
 // A Config is what can be set. Default gives what holds where nothing is.
 type Config struct {
 	// Uplinks names devices to take as uplinks beside those that are known by
 	// their kind.
 	Uplinks []string
+	// Promote names the taps, by their own MAC, whose guests send complete frames
+	// alone; they get native XDP.
+	Promote []vswitch.MAC
 	// Socket is the path of the control API's socket.
 	Socket string
 	// Metrics is the address that Prometheus metrics are served on; empty for
@@ -47,6 +62,11 @@ type Config struct {
 	// Lease is how long the datapath may act without the daemon renewing its
 	// deadline.
 	Lease time.Duration
+	// BulkFrame is the length in bytes from which on a TCP frame makes its flow
+	// bulk; 0 for never. BulkIdle is how long such a flow must send none to be one
+	// no more.
+	BulkFrame int
+	BulkIdle  time.Duration
 }
 
 // Default gives the configuration that holds without a file.
@@ -55,6 +75,9 @@ func Default() Config {
 		Socket: control.DefaultSocket,
 		Log:    slog.LevelInfo,
 		Lease:  2 * time.Second,
+
+		BulkFrame: hostbpf.DefaultBulkFrame,
+		BulkIdle:  hostbpf.DefaultBulkIdle,
 	}
 }
 

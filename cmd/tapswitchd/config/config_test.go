@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tapswitch/tapswitch/vswitch"
 )
 
 func TestParse(t *testing.T) {
@@ -22,6 +24,9 @@ socket = "/run/x.sock"
 metrics = "[::1]:9752"
 log = "warn"
 lease = "1500ms"
+promote = ["fe:54:00:00:00:01"]
+bulk_frame = 0
+bulk_idle = "1s"
 `
 	want := Config{
 		Uplinks: []string{"nic0", "to-lab"},
@@ -29,6 +34,10 @@ lease = "1500ms"
 		Metrics: "[::1]:9752",
 		Log:     slog.LevelWarn,
 		Lease:   1500 * time.Millisecond,
+
+		Promote:   []vswitch.MAC{{0xfe, 0x54, 0, 0, 0, 1}},
+		BulkFrame: 0,
+		BulkIdle:  time.Second,
 	}
 	got, err := Parse("x.toml", text)
 	if err != nil {
@@ -52,10 +61,10 @@ func TestParseLevels(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"unknown key", "log = \"info\"\n\nuplink = [\"nic0\"]", `x.toml:3: unknown key "uplink": did you mean "uplinks"?`},
-		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, socket, metrics, log, lease`},
+		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, promote, socket, metrics, log, lease, bulk_frame, bulk_idle`},
 		{"unknown table", "\n[metric]\nlisten = \":1\"", `x.toml:2: unknown key "metric": did you mean "metrics"?`},
-		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, socket, metrics, log, lease`},
-		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, socket, metrics, log, lease`},
+		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, promote, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, promote, socket, metrics, log, lease, bulk_frame, bulk_idle`},
 		{"table for a string", "[log]\nlevel = 1", `x.toml:1: reading log: want one of debug, info, warn, error in quotes, have a table`},
 		{"two faults", "log = 1\nlees = 2", "x.toml:1: reading log: want one of debug, info, warn, error in quotes, have the number 1\n" +
 			`x.toml:2: unknown key "lees": did you mean "lease"?`},
@@ -76,6 +85,11 @@ func TestParseRefuses(t *testing.T) {
 		{"lease a number", `lease = 2`, `x.toml:1: reading lease: want a duration with its unit in quotes, like "2s", have the number 2`},
 		{"lease without unit", `lease = "2"`, `x.toml:1: reading lease: want a duration with its unit in quotes, like "2s", have "2"`},
 		{"lease too short", `lease = "499ms"`, `x.toml:1: reading lease: want 500ms to 1m0s, have 499ms`},
+		{"promote a name", `promote = ["vnet0"]`, `x.toml:1: reading promote: want a list of taps' MAC addresses, like ["fe:54:00:12:34:56"], have "vnet0" in it`},
+		{"promote a string", `promote = "fe:54:00:00:00:01"`, `x.toml:1: reading promote: want a list of taps' MAC addresses, like ["fe:54:00:12:34:56"], have a string`},
+		{"bulk frame too short", `bulk_frame = 66`, `x.toml:1: reading bulk_frame: want a number of bytes from 128 to 9000, or 0 for never, have the number 66`},
+		{"bulk frame a string", `bulk_frame = "1k"`, `x.toml:1: reading bulk_frame: want a number of bytes from 128 to 9000, or 0 for never, have a string`},
+		{"bulk idle too short", `bulk_idle = "1ms"`, `x.toml:1: reading bulk_idle: want 50ms to 1m0s, have 1ms`},
 		{"lease too long", `lease = "61s"`, `x.toml:1: reading lease: want 500ms to 1m0s, have 1m1s`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -112,6 +126,9 @@ func TestReference(t *testing.T) {
 		}
 		if len(c.Uplinks) == 0 {
 			c.Uplinks = nil
+		}
+		if len(c.Promote) == 0 {
+			c.Promote = nil
 		}
 		if d := cmp.Diff(Default(), c); d != "" {
 			t.Errorf("%s: differs from the defaults (-want +got):\n%s", name, d)

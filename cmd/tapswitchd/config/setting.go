@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/cmd/suggest"
+	"github.com/tapswitch/tapswitch/vswitch"
 )
 
 // A setting decodes the value of one key into the configuration.
@@ -25,7 +26,7 @@ type setting struct {
 var _ toml.Unmarshaler = (*setting)(nil)
 
 // keys are all that a configuration may hold, in the reference file's order.
-var keys = []string{"uplinks", "socket", "metrics", "log", "lease"}
+var keys = []string{"uplinks", "promote", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle"}
 
 // UnmarshalTOML takes the key's value as the parser has read it.
 func (s *setting) UnmarshalTOML(value any) (err error) {
@@ -33,6 +34,8 @@ func (s *setting) UnmarshalTOML(value any) (err error) {
 	switch key := s.key.String(); key {
 	case "uplinks":
 		c.Uplinks, err = uplinks(value)
+	case "promote":
+		c.Promote, err = promote(value)
 	case "socket":
 		c.Socket, err = socket(value)
 	case "metrics":
@@ -40,7 +43,11 @@ func (s *setting) UnmarshalTOML(value any) (err error) {
 	case "log":
 		c.Log, err = level(value)
 	case "lease":
-		c.Lease, err = lease(value)
+		c.Lease, err = duration(value, MinLease, MaxLease)
+	case "bulk_frame":
+		c.BulkFrame, err = bulkFrame(value)
+	case "bulk_idle":
+		c.BulkIdle, err = duration(value, MinBulkIdle, MaxBulkIdle)
 	default:
 		return fmt.Errorf("unknown key %q: %s", key, suggest.Hint(key, keys))
 	}
@@ -68,6 +75,35 @@ func uplinks(value any) ([]string, error) {
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+func promote(value any) ([]vswitch.MAC, error) {
+	const want = `want a list of taps' MAC addresses, like ["fe:54:00:12:34:56"]`
+	list, ok := value.([]any)
+	if !ok {
+		return nil, fmt.Errorf("%s, have %s", want, kind(value))
+	}
+	var macs []vswitch.MAC
+	for _, v := range list {
+		text, ok := v.(string)
+		if !ok {
+			return nil, fmt.Errorf("%s, have %s in it", want, kind(v))
+		}
+		mac, err := vswitch.ParseMAC(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s, have %q in it", want, text)
+		}
+		macs = append(macs, mac)
+	}
+	return macs, nil
+}
+
+func bulkFrame(value any) (int, error) {
+	n, ok := value.(int64)
+	if !ok || n < 0 || n != 0 && n < MinBulkFrame || n > MaxBulkFrame {
+		return 0, fmt.Errorf("want a number of bytes from %d to %d, or 0 for never, have %s", MinBulkFrame, MaxBulkFrame, kind(value))
+	}
+	return int(n), nil
 }
 
 func socket(value any) (string, error) {
@@ -115,7 +151,7 @@ func level(value any) (slog.Level, error) {
 	return 0, fmt.Errorf("unknown level %q: %s", name, suggest.Hint(name, levels))
 }
 
-func lease(value any) (time.Duration, error) {
+func duration(value any, least, most time.Duration) (time.Duration, error) {
 	const want = `want a duration with its unit in quotes, like "2s"`
 	text, ok := value.(string)
 	if !ok {
@@ -125,8 +161,8 @@ func lease(value any) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%s, have %q", want, text)
 	}
-	if d < MinLease || d > MaxLease {
-		return 0, errors.New("want " + MinLease.String() + " to " + MaxLease.String() + ", have " + d.String())
+	if d < least || d > most {
+		return 0, errors.New("want " + least.String() + " to " + most.String() + ", have " + d.String())
 	}
 	return d, nil
 }

@@ -73,7 +73,7 @@ func Sample() *Source {
 			},
 			Totals:   control.Totals{Redirected: 1234567, Passed: 8901, Lost: 23},
 			FDB:      control.FDBUse{Entries: 4, Capacity: 32768},
-			Datapath: control.Datapath{Pins: "/sys/fs/bpf/tapswitch/v1", Adopted: true, FramesPerFlush: 12.345},
+			Datapath: control.Datapath{Pins: "/sys/fs/bpf/tapswitch/v1", Adopted: true, FramesPerFlush: 12.345, BulkFlows: 3},
 		},
 		PortsValue: []control.Port{
 			{Name: "vnet7", Ifindex: 12, Bridge: "br-lab", BridgeIfindex: 11, Role: vswitch.RoleGuest, Kind: "tun", MAC: mac(7), MTU: 9000, State: control.StateHeld,
