@@ -179,7 +179,7 @@ func (s *service) reconcile() {
 func (s *service) logChanges(plan vswitch.Plan) {
 	for ifindex, p := range plan.Ports {
 		old, there := s.plan.Ports[ifindex]
-		if there && old.State() == p.State() && slices.Equal(old.Held, p.Held) {
+		if there && old.Bridge == p.Bridge && old.State() == p.State() && slices.Equal(old.Held, p.Held) {
 			continue
 		}
 		attrs := []any{"port", p.Name, "ifindex", ifindex, "bridge", plan.Bridges[p.Bridge].Name, "role", p.Role, "state", p.State()}
