@@ -28,7 +28,7 @@ func (r *Result) Judge(g Goal) (Finding, error) {
 	if !ok || !ok2 {
 		return Finding{}, fmt.Errorf("judging %s by %s: one of them was not measured", g.Way, g.Base)
 	}
-	f := Finding{Goal: g, Ratio: ratio(way.nets, base.nets)}
+	f := Finding{Goal: g, Ratio: Ratio(way.nets, base.nets)}
 	f.Met = (g.AtMost == 0 || f.Ratio.Median <= g.AtMost) && f.Ratio.Median >= g.AtLeast
 	return f, nil
 }

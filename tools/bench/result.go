@@ -39,11 +39,11 @@ func (r *Result) Way(name string) (WayResult, bool) {
 	return r.Ways[i], true
 }
 
-// ratio compares two ways round by round.
-func ratio(nets, base []float64) Spread {
-	ratios := make([]float64, len(nets))
-	for i := range nets {
-		ratios[i] = nets[i] / base[i]
+// Ratio compares two ways round by round.
+func Ratio(values, base []float64) Spread {
+	ratios := make([]float64, len(values))
+	for i := range values {
+		ratios[i] = values[i] / base[i]
 	}
 	return NewSpread(ratios)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"slices"
 	"time"
 )
@@ -69,7 +70,7 @@ func Run(ctx context.Context, ways []Way, o Options) (*Result, error) {
 	}
 	began := time.Now()
 	for round := range warmUp + rounds {
-		samples, err := measureRound(ctx, ways, round%2 == 1)
+		samples, err := measureRound(ctx, ways, round)
 		if err != nil {
 			return nil, err
 		}
@@ -83,13 +84,25 @@ func Run(ctx context.Context, ways []Way, o Options) (*Result, error) {
 	return c.result(rounds), nil
 }
 
-// measureRound gives a sample of each way, in the order of ways.
-func measureRound(ctx context.Context, ways []Way, backwards bool) ([]Sample, error) {
-	samples := make([]Sample, len(ways))
-	for i := range ways {
-		if backwards {
-			i = len(ways) - 1 - i
+// Turns gives the indices of n ways in the order of their turns in a round, which
+// counts from 0.
+func Turns(n, round int) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := range n {
+			if round%2 == 1 {
+				i = n - 1 - i
+			}
+			if !yield(i) {
+				return
+			}
 		}
+	}
+}
+
+// measureRound gives a sample of each way, in the order of ways.
+func measureRound(ctx context.Context, ways []Way, round int) ([]Sample, error) {
+	samples := make([]Sample, len(ways))
+	for i := range Turns(len(ways), round) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("measuring %s: %w", ways[i].Name, err)
 		}
@@ -180,7 +193,7 @@ func (c *comparison) result(rounds int) *Result {
 		r.Ways = append(r.Ways, w)
 	}
 	for i := range r.Ways {
-		r.Ways[i].Ratio = ratio(r.Ways[i].nets, r.Ways[c.base].nets)
+		r.Ways[i].Ratio = Ratio(r.Ways[i].nets, r.Ways[c.base].nets)
 	}
 	return r
 }

