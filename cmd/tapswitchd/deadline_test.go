@@ -11,8 +11,8 @@ import (
 	"github.com/tapswitch/tapswitch/vswitch/control"
 )
 
-// awaitExpiry waits until the frames of a stream into a guest go by the bridge:
-// then the host's stack sees them on the NIC.
+// awaitExpiry waits until the frames of a stream into a guest, which have been
+// redirected, go by the bridge: then the host's stack sees them on the NIC.
 func (h *host) awaitExpiry(t *testing.T, to net.HardwareAddr) {
 	t.Helper()
 	p, err := lab.OpenPacket(h.Host, lab.NIC)
@@ -20,11 +20,9 @@ func (h *host) awaitExpiry(t *testing.T, to net.HardwareAddr) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	for range 3 { // one may still be on its way from before the daemon
-		_, err := p.Next(within(t, 10*time.Second), func(f []byte) bool { return bytes.Equal(f[:6], to) && len(f) > 100 })
-		if err != nil {
-			t.Fatal(err)
-		}
+	_, err = p.Next(within(t, 10*time.Second), func(f []byte) bool { return bytes.Equal(f[:6], to) && len(f) > 100 })
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -45,7 +43,9 @@ func TestDeadlineOfStoppedDaemon(t *testing.T) {
 	g := h.Guests[0]
 	down := stream(t, h.Wire, g.Node, lab.StreamOptions{Rate: 5000})
 	up := stream(t, g.Node, h.Wire, lab.StreamOptions{Rate: 5000})
-	if n := h.count(t, "nic0", vswitch.PassExpired); n > 0 {
+	h.awaitRedirects(t, lab.NIC, down)
+	h.awaitRedirects(t, g.Port, up)
+	if n := h.count(t, lab.NIC, vswitch.PassExpired); n > 0 {
 		t.Errorf("%d frames came past the deadline of a daemon that runs", n)
 	}
 	h.suspend(t)
@@ -56,9 +56,9 @@ func TestDeadlineOfStoppedDaemon(t *testing.T) {
 		}
 	}
 	h.resume()
-	h.awaitRedirects(t, "nic0", down)
+	h.awaitRedirects(t, lab.NIC, down)
 	h.awaitRedirects(t, g.Port, up)
-	for _, port := range []string{"nic0", g.Port} {
+	for _, port := range []string{lab.NIC, g.Port} {
 		if n := h.count(t, port, vswitch.PassExpired); n < 1000 {
 			t.Errorf("%d frames from %s were passed for the deadline, want at least 1000", n, port)
 		}
@@ -73,6 +73,8 @@ func TestDeadlineOfKilledDaemon(t *testing.T) {
 	g := h.Guests[0]
 	down := stream(t, h.Wire, g.Node, lab.StreamOptions{Rate: 5000})
 	up := stream(t, g.Node, h.Wire, lab.StreamOptions{Rate: 5000})
+	h.awaitRedirects(t, lab.NIC, down)
+	h.awaitRedirects(t, g.Port, up)
 	h.kill(t)
 	h.awaitExpiry(t, g.MAC)
 	for _, s := range []*lab.Stream{down, up} {
@@ -81,9 +83,9 @@ func TestDeadlineOfKilledDaemon(t *testing.T) {
 		}
 	}
 	h.start(t, lab.DaemonOptions{Config: shortLease})
-	h.awaitRedirects(t, "nic0", down)
+	h.awaitRedirects(t, lab.NIC, down)
 	h.awaitRedirects(t, g.Port, up)
-	for _, port := range []string{"nic0", g.Port} {
+	for _, port := range []string{lab.NIC, g.Port} {
 		if n := h.count(t, port, vswitch.PassExpired); n < 1000 {
 			t.Errorf("%d frames from %s were passed for the deadline, want at least 1000", n, port)
 		}
@@ -100,6 +102,7 @@ func TestDeadlineThenBridgeDecides(t *testing.T) {
 	ctx := within(t, 30*time.Second)
 	toMoving := stream(t, h.Wire, moving.Node, lab.StreamOptions{Rate: 1000})
 	toLeaving := stream(t, h.Wire, leaving.Node, lab.StreamOptions{Rate: 1000})
+	h.awaitRedirects(t, lab.NIC, toMoving)
 	h.addEntries(t, 0, 10, other.Port)
 	h.checkConsistent(t)
 	wire, err := lab.OpenPacket(h.Wire, lab.WireDev)
@@ -151,7 +154,7 @@ func TestDeadlineThenBridgeDecides(t *testing.T) {
 	if p := h.port(t, leaving.Port); p.Name != "" {
 		t.Errorf("a port that went while no daemon ran is still %+v", p)
 	}
-	fast := h.count(t, "nic0", vswitch.Redirected)
+	fast := h.count(t, lab.NIC, vswitch.Redirected)
 	f := frame(moving.MAC, lab.WireMAC, "to where it is now")
 	if err := wire.Send(f); err != nil {
 		t.Fatal(err)
@@ -159,8 +162,8 @@ func TestDeadlineThenBridgeDecides(t *testing.T) {
 	if _, err := behind.Next(ctx, func(b []byte) bool { return bytes.Equal(b, f) }); err != nil {
 		t.Error(err)
 	}
-	if now := h.count(t, "nic0", vswitch.Redirected); now == fast {
-		t.Errorf("a frame to the moved address was not redirected: %v", h.verdicts(t, "nic0"))
+	if now := h.count(t, lab.NIC, vswitch.Redirected); now == fast {
+		t.Errorf("a frame to the moved address was not redirected: %v", h.verdicts(t, lab.NIC))
 	}
 	if p := h.port(t, other.Port); p.State != control.StateFast {
 		t.Errorf("%s is %s: %v", p.Name, p.State, p.Held)

@@ -22,6 +22,7 @@ import (
 	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/bridge"
 	"github.com/tapswitch/tapswitch/vswitch/control"
+	"github.com/tapswitch/tapswitch/vswitch/policy"
 )
 
 // version is set when a release is built.
@@ -113,6 +114,7 @@ func run(o options) (err error) {
 	defer mirror.Close()
 
 	s := newService(log, dp, mirror, c.Lease)
+	s.rules = policy.NewReader(policy.Options{AcceptBypass: c.AcceptBypass})
 	s.promote = map[vswitch.MAC]bool{}
 	for _, mac := range c.Promote {
 		s.promote[mac] = true

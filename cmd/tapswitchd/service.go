@@ -16,6 +16,7 @@ import (
 	"github.com/tapswitch/tapswitch/hostbpf"
 	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/bridge"
+	"github.com/tapswitch/tapswitch/vswitch/policy"
 )
 
 // lookEvery is how often everything is read again, in case an event was lost in
@@ -27,7 +28,7 @@ const lookEvery = time.Minute
 const retryFullEvery = 10 * time.Second
 
 // policeEvery is how often the ports are looked at for what makes no event, such
-// as other people's programs.
+// as other people's programs and rules.
 const policeEvery = time.Second
 
 // A service keeps the datapath in step with the bridges. One goroutine, in Run,
@@ -36,6 +37,7 @@ type service struct {
 	log     *slog.Logger
 	dp      *hostbpf.Datapath
 	mirror  *bridge.Mirror
+	rules   *policy.Reader
 	lease   time.Duration
 	promote map[vswitch.MAC]bool // taps to promote, by their own address
 	started time.Time
@@ -44,19 +46,18 @@ type service struct {
 	ready, alive func()
 
 	plan    vswitch.Plan
-	holds   map[int][]vswitch.HoldReason // that lie in the devices
+	holds   map[int][]vswitch.HoldReason // that lie in the devices and in rules beside the bridge
 	full    int                          // entries for which there was no room
 	behind  bool                         // the datapath may not agree with the bridges: don't renew, look again
 	renewed time.Time
 	looked  time.Time
-	policed time.Time
 	aged    map[int]time.Time // last refresh round, by bridge
 	calls   chan func()
 }
 
 func newService(log *slog.Logger, dp *hostbpf.Datapath, mirror *bridge.Mirror, lease time.Duration) *service {
 	return &service{
-		log: log, dp: dp, mirror: mirror, lease: lease, started: time.Now(),
+		log: log, dp: dp, mirror: mirror, rules: policy.NewReader(policy.Options{}), lease: lease, started: time.Now(),
 		ready: func() {}, alive: func() {},
 		aged: map[int]time.Time{}, calls: make(chan func()),
 	}
@@ -97,6 +98,8 @@ func (s *service) loop(ctx context.Context, batches <-chan bridge.Batch) error {
 	s.ready()
 	tick := time.NewTicker(s.lease / 4)
 	defer tick.Stop()
+	police := time.NewTicker(policeEvery)
+	defer police.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,6 +111,10 @@ func (s *service) loop(ctx context.Context, batches <-chan bridge.Batch) error {
 			s.tick()
 			if err := s.renew(); err != nil {
 				return err
+			}
+		case <-police.C:
+			if s.police() || s.refused() {
+				s.reconcile()
 			}
 		case f := <-s.calls:
 			f()
@@ -206,12 +213,6 @@ func (s *service) tick() {
 		change, err := s.mirror.Resync()
 		s.follow(change, err)
 	}
-	if now.Sub(s.policed) >= policeEvery {
-		s.policed = now
-		if s.police() || s.refused() {
-			s.reconcile()
-		}
-	}
 	s.refresh(now)
 }
 
@@ -221,6 +222,9 @@ func (s *service) police() bool {
 	if err != nil {
 		s.log.Warn("looking for other programs on the ports", "error", err)
 		return false
+	}
+	for ifindex, reasons := range s.rules.Holds(s.mirror.Bridges, s.mirror.Ports) {
+		found[ifindex] = append(found[ifindex], reasons...)
 	}
 	changed := !reflect.DeepEqual(found, s.holds)
 	s.holds = found

@@ -52,6 +52,9 @@ type Config struct {
 	// Promote names the taps, by their own MAC, whose guests send complete frames
 	// alone; they get native XDP.
 	Promote []vswitch.MAC
+	// AcceptBypass names bridges whose frames may go past the rules and limits that
+	// decide over them beside the bridge.
+	AcceptBypass []string
 	// Socket is the path of the control API's socket.
 	Socket string
 	// Metrics is the address that Prometheus metrics are served on; empty for

@@ -25,6 +25,7 @@ metrics = "[::1]:9752"
 log = "warn"
 lease = "1500ms"
 promote = ["fe:54:00:00:00:01"]
+accept_bypass = ["br0", "virbr0"]
 bulk_frame = 0
 bulk_idle = "1s"
 `
@@ -35,7 +36,9 @@ bulk_idle = "1s"
 		Log:     slog.LevelWarn,
 		Lease:   1500 * time.Millisecond,
 
-		Promote:   []vswitch.MAC{{0xfe, 0x54, 0, 0, 0, 1}},
+		Promote:      []vswitch.MAC{{0xfe, 0x54, 0, 0, 0, 1}},
+		AcceptBypass: []string{"br0", "virbr0"},
+
 		BulkFrame: 0,
 		BulkIdle:  time.Second,
 	}
@@ -61,10 +64,10 @@ func TestParseLevels(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"unknown key", "log = \"info\"\n\nuplink = [\"nic0\"]", `x.toml:3: unknown key "uplink": did you mean "uplinks"?`},
-		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, promote, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
 		{"unknown table", "\n[metric]\nlisten = \":1\"", `x.toml:2: unknown key "metric": did you mean "metrics"?`},
-		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, promote, socket, metrics, log, lease, bulk_frame, bulk_idle`},
-		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, promote, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
 		{"table for a string", "[log]\nlevel = 1", `x.toml:1: reading log: want one of debug, info, warn, error in quotes, have a table`},
 		{"two faults", "log = 1\nlees = 2", "x.toml:1: reading log: want one of debug, info, warn, error in quotes, have the number 1\n" +
 			`x.toml:2: unknown key "lees": did you mean "lease"?`},
@@ -75,6 +78,8 @@ func TestParseRefuses(t *testing.T) {
 		{"uplinks numbers", `uplinks = [7]`, `x.toml:1: reading uplinks: want a list of device names, like ["nic0"], have the number 7 in it`},
 		{"uplink name too long", `uplinks = ["abcdefghijklmnop"]`, `x.toml:1: reading uplinks: "abcdefghijklmnop" can't be a device's name: it has 1 to 15 bytes, none of them a space, slash or colon`},
 		{"uplink name empty", `uplinks = [""]`, `x.toml:1: reading uplinks: "" can't be a device's name: it has 1 to 15 bytes, none of them a space, slash or colon`},
+		{"bypass true", `accept_bypass = true`, `x.toml:1: reading accept_bypass: want a list of device names, like ["br0"], have true`},
+		{"bypass of all", `accept_bypass = ["a/b"]`, `x.toml:1: reading accept_bypass: "a/b" can't be a device's name: it has 1 to 15 bytes, none of them a space, slash or colon`},
 		{"socket relative", `socket = "x.sock"`, `x.toml:1: reading socket: want a path from the root on, like "/run/tapswitch/tapswitchd.sock", have "x.sock"`},
 		{"socket a bool", `socket = true`, `x.toml:1: reading socket: want a path from the root on, like "/run/tapswitch/tapswitchd.sock", have true`},
 		{"metrics a port", `metrics = 9752`, `x.toml:1: reading metrics: want an address to listen on, like "127.0.0.1:9752", or "" for none, have the number 9752`},
@@ -129,6 +134,9 @@ func TestReference(t *testing.T) {
 		}
 		if len(c.Promote) == 0 {
 			c.Promote = nil
+		}
+		if len(c.AcceptBypass) == 0 {
+			c.AcceptBypass = nil
 		}
 		if d := cmp.Diff(Default(), c); d != "" {
 			t.Errorf("%s: differs from the defaults (-want +got):\n%s", name, d)

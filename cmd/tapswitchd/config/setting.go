@@ -26,16 +26,18 @@ type setting struct {
 var _ toml.Unmarshaler = (*setting)(nil)
 
 // keys are all that a configuration may hold, in the reference file's order.
-var keys = []string{"uplinks", "promote", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle"}
+var keys = []string{"uplinks", "promote", "accept_bypass", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle"}
 
 // UnmarshalTOML takes the key's value as the parser has read it.
 func (s *setting) UnmarshalTOML(value any) (err error) {
 	c := s.config
 	switch key := s.key.String(); key {
 	case "uplinks":
-		c.Uplinks, err = uplinks(value)
+		c.Uplinks, err = devices(value, "nic0")
 	case "promote":
 		c.Promote, err = promote(value)
+	case "accept_bypass":
+		c.AcceptBypass, err = devices(value, "br0")
 	case "socket":
 		c.Socket, err = socket(value)
 	case "metrics":
@@ -57,8 +59,9 @@ func (s *setting) UnmarshalTOML(value any) (err error) {
 	return nil
 }
 
-func uplinks(value any) ([]string, error) {
-	const want = `want a list of device names, like ["nic0"]`
+// devices reads a list of device names, of which like is one.
+func devices(value any, like string) ([]string, error) {
+	want := fmt.Sprintf("want a list of device names, like [%q]", like)
 	list, ok := value.([]any)
 	if !ok {
 		return nil, fmt.Errorf("%s, have %s", want, kind(value))
