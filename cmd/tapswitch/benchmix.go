@@ -73,7 +73,11 @@ eight minutes. Whether wanted figures are met does not change the exit code.
 			if err != nil {
 				return err
 			}
-			_ = plots
+			if plots != "" {
+				if err := report.Plot(plots, cmd.CommandPath()+flagsOf(o)); err != nil {
+					return err
+				}
+			}
 			if asJSON {
 				return e.printJSON(report)
 			}
@@ -87,4 +91,18 @@ eight minutes. Whether wanted figures are met does not change the exit code.
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "measure briefly, to see that it works; don't rely on the figures")
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// flagsOf gives the flags that changed what was measured, for a picture's caption.
+func flagsOf(o mix.Options) (flags string) {
+	if o.Rounds != 0 {
+		flags += fmt.Sprintf(" --rounds %d", o.Rounds)
+	}
+	if o.Quick {
+		flags += " --quick"
+	}
+	if o.Class != "" {
+		flags += " --only " + o.Class
+	}
+	return flags
 }

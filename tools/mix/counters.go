@@ -21,8 +21,8 @@ const (
 	ofoQueue     = "TcpExt.TCPOFOQueue"     // received out of order
 	dsackOldSent = "TcpExt.TCPDSACKOldSent" // received again
 	dsackOfoSent = "TcpExt.TCPDSACKOfoSent"
-	dsackRecv    = "TcpExt.TCPDSACKRecv"    // the peer had received again
-	sackReorder  = "TcpExt.TCPSACKReorder"  // the sender saw that its segments were reordered
+	dsackRecv    = "TcpExt.TCPDSACKRecv"   // the peer had received again
+	sackReorder  = "TcpExt.TCPSACKReorder" // the sender saw that its segments were reordered
 	renoReorder  = "TcpExt.TCPRenoReorder"
 	tsReorder    = "TcpExt.TCPTSReorder"
 	fastRetrans  = "TcpExt.TCPFastRetrans"

@@ -30,7 +30,8 @@ const (
 type datagrams struct {
 	window
 	sender, sink *net.UDPConn
-	running      sync.WaitGroup
+	sending      sync.WaitGroup
+	receiving    sync.WaitGroup
 	// counting tells the sender to mark datagrams, which the sink then counts.
 	counting, ended atomic.Bool
 	sent, received  atomic.Uint64
@@ -61,8 +62,8 @@ func startDatagrams(from, to *lab.Node, v6 bool, rate int) (_ *datagrams, err er
 	if err := errors.Join(ctlErr, err); err != nil {
 		return nil, fmt.Errorf("enlarging the sink's buffer: %w", err)
 	}
-	d.running.Go(func() { d.receive() })
-	d.running.Go(func() { d.send(rate) })
+	d.receiving.Go(d.receive)
+	d.sending.Go(func() { d.send(rate) })
 	return d, nil
 }
 
@@ -145,6 +146,7 @@ func (d *datagrams) end() {
 
 func (d *datagrams) report(f Figures) {
 	d.ended.Store(true)
+	d.sending.Wait()
 	for last := uint64(0); ; {
 		time.Sleep(settleTime)
 		now := d.received.Load()
@@ -154,7 +156,7 @@ func (d *datagrams) report(f Figures) {
 		last = now
 	}
 	sent, received := d.sent.Load(), d.received.Load()
-	f[Datagrams] = d.perSecond(received)
+	f[Offered], f[Datagrams] = d.perSecond(sent), d.perSecond(received)
 	f[Loss] = 1 - float64(received)/float64(max(1, sent))
 }
 
@@ -166,6 +168,7 @@ func (d *datagrams) close() error {
 			errs = append(errs, c.Close())
 		}
 	}
-	d.running.Wait()
+	d.sending.Wait()
+	d.receiving.Wait()
 	return errors.Join(errs...)
 }

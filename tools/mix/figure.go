@@ -9,6 +9,7 @@ const (
 	Rate        Figure = "transactions_s" // requests answered per second
 	P50         Figure = "p50_us"         // from request to answer, microseconds
 	P99         Figure = "p99_us"
+	Offered     Figure = "offered_s"   // UDP datagrams sent per second: less than wanted if the sender has too little CPU
 	Datagrams   Figure = "datagrams_s" // UDP datagrams that arrived per second
 	Loss        Figure = "loss"        // fraction of the UDP datagrams sent
 	HostPerKB   Figure = "host_ns_per_kb"

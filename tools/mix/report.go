@@ -31,7 +31,7 @@ var (
 	requestColumns = []column{
 		{"transactions/s", Rate, "%.0f", 1}, {"p50 µs", P50, "%.0f", 1}, {"p99 µs", P99, "%.0f", 1},
 	}
-	datagramColumns = []column{{"datagrams/s", Datagrams, "%.0f", 1}, {"lost %", Loss, "%.2f", 100}}
+	datagramColumns = []column{{"arrived/s", Datagrams, "%.0f", 1}, {"sent/s", Offered, "%.0f", 1}, {"lost %", Loss, "%.2f", 100}}
 	perKB           = column{"host ns/kB", HostPerKB, "%.0f", 1}
 	cpuColumns      = []column{
 		{"host ns/frame", HostPerIn, "%.0f", 1}, {"host CPUs", HostCPUs, "%.2f", 1}, {"ends' CPUs", EndsCPUs, "%.2f", 1},
@@ -51,7 +51,7 @@ func columns(class string) (list []column) {
 	case UDP:
 		list = datagramColumns
 	case Mix:
-		list = append(append([]column{goodputColumn}, requestColumns...), datagramColumns[1])
+		list = append(append([]column{goodputColumn}, requestColumns...), datagramColumns[2])
 	default:
 		list = []column{goodputColumn, perKB}
 	}
