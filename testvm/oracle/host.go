@@ -91,14 +91,20 @@ func (h *host) silence(snooping bool) error {
 			return fmt.Errorf("removing %s from the wire: %w", a, err)
 		}
 	}
-	return h.setBridge(nl.IFLA_BR_MCAST_SNOOPING, nl.Uint8Attr(toByte(snooping)))
+	return h.setSnooping(snooping)
 }
 
-func toByte(b bool) byte {
-	if b {
-		return 1
+// setSnooping has the bridge find out where the members of groups are, or not.
+// It asks for them itself: without anybody who does, it would flood all groups.
+func (h *host) setSnooping(on bool) error {
+	if !on {
+		return h.setBridge(nl.IFLA_BR_MCAST_SNOOPING, nl.Uint8Attr(0))
 	}
-	return 0
+	const tenth = 10 // of a second, until it takes those who have not answered for none
+	return errors.Join(
+		h.setBridge(nl.IFLA_BR_MCAST_QUERY_RESPONSE_INTVL, nl.Uint64Attr(tenth)),
+		h.setBridge(nl.IFLA_BR_MCAST_QUERIER, nl.Uint8Attr(1)),
+		h.setBridge(nl.IFLA_BR_MCAST_SNOOPING, nl.Uint8Attr(1)))
 }
 
 // setBridge sets an attribute of the bridge.

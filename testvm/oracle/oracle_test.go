@@ -55,16 +55,11 @@ func drawSeed(t *testing.T) uint64 {
 var occurring = []vswitch.Verdict{
 	vswitch.Redirected, vswitch.PassExpired, vswitch.PassHeld, vswitch.PassMultiBuffer, vswitch.PassGroup,
 	vswitch.PassTagged, vswitch.PassLearn, vswitch.PassUnknown, vswitch.PassHost, vswitch.PassSamePort,
-	vswitch.PassTooLong, vswitch.PassEgressHeld,
+	vswitch.PassTooLong, vswitch.PassEgressHeld, vswitch.PassBulk,
 }
 
 func TestOracle(t *testing.T) {
-	o := Options{Daemon: daemonPath, Seed: drawSeed(t), Frames: *frames, Log: t.Output()}
-	r, err := Run(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log(r.String())
+	r := compare(t, Options{Frames: *frames})
 	for _, v := range occurring {
 		if r.Verdicts[v] == 0 {
 			t.Errorf("no frame met the verdict %s", v)
@@ -73,4 +68,19 @@ func TestOracle(t *testing.T) {
 	if r.Redirected() < 0.2 {
 		t.Errorf("%.0f%% of the frames were redirected, want 20%%", 100*r.Redirected())
 	}
+}
+
+func TestOracleWithMulticastSnooping(t *testing.T) {
+	compare(t, Options{Frames: *frames / 4, Snooping: true})
+}
+
+func compare(t *testing.T, o Options) Report {
+	t.Helper()
+	o.Daemon, o.Seed, o.Log = daemonPath, drawSeed(t), t.Output()
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(r.String())
+	return r
 }

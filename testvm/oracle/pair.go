@@ -39,9 +39,12 @@ type Report struct {
 	Changes map[string]int
 	// Verdicts are those on the frames and on the oracle's own marks.
 	Verdicts map[vswitch.Verdict]uint64
-	// Settling is how long the datapath was waited for.
-	Settling time.Duration
-	Elapsed  time.Duration
+	// Returned counts entries that the daemon brought back, because it refreshed
+	// them in the moment in which they were deleted.
+	Returned int
+	// Settling is how long the datapath was waited for, and Longest at most.
+	Settling, Longest time.Duration
+	Elapsed           time.Duration
 }
 
 // Redirected is the share of frames that went by the fast path.
@@ -55,8 +58,8 @@ func (r *Report) Redirected() float64 {
 
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d frames in, %d out, %.0f%% redirected, %.1fs, of which %.1fs waiting for the datapath",
-		r.Frames, r.Out, 100*r.Redirected(), r.Elapsed.Seconds(), r.Settling.Seconds())
+	fmt.Fprintf(&b, "%d frames in, %d out, %.0f%% redirected, %.1fs, of which %.1fs waiting for the datapath (%v at most), %d entries returned",
+		r.Frames, r.Out, 100*r.Redirected(), r.Elapsed.Seconds(), r.Settling.Seconds(), r.Longest.Round(time.Millisecond), r.Returned)
 	for _, v := range vswitch.Verdicts() {
 		if r.Verdicts[v] > 0 {
 			fmt.Fprintf(&b, "\n%12d %s", r.Verdicts[v], v)
@@ -82,6 +85,7 @@ type pair struct {
 	gen   *generator
 	// uncounted are the ports whose frames the datapath may not see yet.
 	uncounted map[int]bool
+	unpin     func()
 	journal   []entry // since the last comparison
 	report    Report
 }
@@ -96,16 +100,11 @@ type entry struct {
 // that they differ.
 func Run(ctx context.Context, o Options) (r Report, err error) {
 	begin := time.Now()
-	defer unpinned(pinned1())
-	p := &pair{
-		net: newNetwork(), uncounted: map[int]bool{},
-		report: Report{Kinds: map[string]int{}, Changes: map[string]int{}, Verdicts: map[vswitch.Verdict]uint64{}},
-	}
-	p.gen = &generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), network: p.net, snooping: o.Snooping}
-	defer func() { err = errors.Join(err, p.close()) }()
-	if err := p.open(ctx, o); err != nil {
+	p, err := newPair(ctx, o)
+	if err != nil {
 		return Report{}, err
 	}
+	defer func() { err = errors.Join(err, p.close()) }()
 	if err := p.run(ctx, o.Frames); err != nil {
 		return Report{}, fmt.Errorf("after %d frames: %w", p.report.Frames, err)
 	}
@@ -118,25 +117,40 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 	return p.report, nil
 }
 
-// pinned1 keeps the caller on one CPU, and gives those that it had: frames that
-// the caller puts into one device from two CPUs may overtake each other.
-func pinned1() (before unix.CPUSet) {
-	runtime.LockOSThread()
-	unix.SchedGetaffinity(0, &before)
-	var cpu unix.CPUSet
-	for i := range 1024 {
-		if before.IsSet(i) {
-			cpu.Set(i)
-			break
-		}
+// newPair makes two equal hosts. The calling goroutine stays on one CPU until
+// the pair is closed: frames that go into one device from two CPUs may overtake
+// each other.
+func newPair(ctx context.Context, o Options) (*pair, error) {
+	p := &pair{
+		net: newNetwork(), uncounted: map[int]bool{}, unpin: pin(),
+		report: Report{Kinds: map[string]int{}, Changes: map[string]int{}, Verdicts: map[vswitch.Verdict]uint64{}},
 	}
-	unix.SchedSetaffinity(0, &cpu)
-	return before
+	p.gen = &generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), network: p.net, snooping: o.Snooping}
+	if err := p.open(ctx, o); err != nil {
+		return nil, errors.Join(err, p.close())
+	}
+	return p, nil
 }
 
-func unpinned(before unix.CPUSet) {
-	unix.SchedSetaffinity(0, &before)
-	runtime.UnlockOSThread()
+// pin keeps the calling goroutine on one CPU until it is undone.
+func pin() (undo func()) {
+	var all, first unix.CPUSet
+	runtime.LockOSThread()
+	if unix.SchedGetaffinity(0, &all) != nil {
+		return runtime.UnlockOSThread
+	}
+	for cpu := 0; first.Count() == 0; cpu++ {
+		if all.IsSet(cpu) {
+			first.Set(cpu)
+		}
+	}
+	if unix.SchedSetaffinity(0, &first) != nil {
+		return runtime.UnlockOSThread
+	}
+	return func() {
+		unix.SchedSetaffinity(0, &all)
+		runtime.UnlockOSThread()
+	}
 }
 
 func (p *pair) open(ctx context.Context, o Options) (err error) {
@@ -165,6 +179,9 @@ func (p *pair) open(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	p.take() // what the hosts said while they were made
+	if err := p.both((*host).flush); err != nil {
+		return err
+	}
 	return p.settle(ctx)
 }
 
@@ -175,6 +192,7 @@ func (p *pair) close() (err error) {
 	if p.plain != nil {
 		err = errors.Join(err, p.plain.close())
 	}
+	p.unpin()
 	return err
 }
 
@@ -266,11 +284,9 @@ func (p *pair) send(ctx context.Context, f *frame) error {
 
 // settle waits until the datapath agrees with the bridge.
 func (p *pair) settle(ctx context.Context) error {
-	begin := time.Now()
-	if err := p.fast.awaitPorts(p.net.ports); err != nil {
+	if err := p.wait(func() error { return p.fast.awaitPorts(p.net.ports) }); err != nil {
 		return err
 	}
-	p.report.Settling += time.Since(begin)
 	if err := p.settleEntries(); err != nil {
 		return err
 	}
@@ -283,10 +299,44 @@ func (p *pair) settle(ctx context.Context) error {
 	return nil
 }
 
+// settleEntries waits until the datapath forwards by the bridge's table, and
+// that is the plain host's. Entries that were deleted while the daemon refreshed
+// them come back; they are deleted again.
 func (p *pair) settleEntries() error {
+	return p.wait(func() error {
+		for {
+			if err := p.fast.awaitEntries(); err != nil {
+				return err
+			}
+			d, returned, err := p.compareTables()
+			if err != nil {
+				return err
+			}
+			if len(d) != len(returned) {
+				return p.difference(d)
+			}
+			if len(d) == 0 {
+				return nil
+			}
+			for key, e := range returned {
+				p.report.Returned++
+				p.note(fmt.Sprintf("entry for %s on %s deleted again on the fast host", key.mac, p.fast.device(e.LinkIndex)))
+				if err := p.fast.lab.Host.Netlink().NeighDel(&e); err != nil {
+					return fmt.Errorf("deleting %s again: %w", key.mac, err)
+				}
+			}
+		}
+	})
+}
+
+// wait adds up how long waiting takes.
+func (p *pair) wait(f func() error) error {
 	begin := time.Now()
-	defer func() { p.report.Settling += time.Since(begin) }()
-	return p.fast.awaitEntries()
+	err := f()
+	took := time.Since(begin)
+	p.report.Settling += took
+	p.report.Longest = max(p.report.Longest, took)
+	return err
 }
 
 // take empties all places.
@@ -312,7 +362,10 @@ func (p *pair) compare() error {
 	if err := p.both(func(h *host) error { return h.barrier(p.net.reach) }); err != nil {
 		return p.difference([]string{err.Error()})
 	}
-	var found []string
+	found, _, err := p.compareTables()
+	if err != nil {
+		return err
+	}
 	for _, pl := range p.take() {
 		p.report.Out += len(pl.plain)
 		d := pl.differences()
@@ -321,50 +374,50 @@ func (p *pair) compare() error {
 		}
 		found = append(found, d...)
 	}
-	t, err := p.compareTables()
-	if err != nil {
-		return err
-	}
-	if found = append(found, t...); len(found) > 0 {
+	if len(found) > 0 {
 		return p.difference(found)
 	}
 	p.journal = p.journal[:0]
 	return nil
 }
 
-// compareTables tells where the two bridges' tables differ.
-func (p *pair) compareTables() (d []string, err error) {
-	type kind struct {
-		device       string
-		state, flags int
-	}
-	read := func(h *host) (map[fdbKey]kind, error) {
-		entries, err := h.fdb()
-		table := map[fdbKey]kind{}
-		for key, e := range entries {
-			table[key] = kind{h.device(e.LinkIndex), e.State & (netlink.NUD_PERMANENT | netlink.NUD_NOARP), e.Flags}
-		}
-		return table, err
-	}
-	plain, err := read(p.plain)
+// compareTables tells where the two bridges' tables differ, and of which learned
+// entries that is because only the fast host has them.
+//
+// Entries in a VLAN are left out: without VLAN filtering they mean nothing, and a
+// refresh makes them.
+func (p *pair) compareTables() (d []string, more map[fdbKey]netlink.Neigh, err error) {
+	plain, err := p.plain.fdb()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	fast, err := read(p.fast.host)
+	fast, err := p.fast.fdb()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for key, k := range plain {
-		if fast[key] != k {
-			d = append(d, fmt.Sprintf("the bridge's table: %v is %v on the plain host, %v on the fast one", key, k, fast[key]))
+	const kinds = netlink.NUD_PERMANENT | netlink.NUD_NOARP
+	show := func(h *host, e netlink.Neigh) string {
+		return fmt.Sprintf("on %s (state %#x, flags %#x)", h.device(e.LinkIndex), e.State&kinds, e.Flags)
+	}
+	more = map[fdbKey]netlink.Neigh{}
+	for key, e := range fast {
+		if _, ok := plain[key]; !ok && key.vlan == 0 {
+			d = append(d, fmt.Sprintf("the bridge's table: %s is %s on the fast host alone", key.mac, show(p.fast.host, e)))
+			if e.State&kinds == 0 {
+				more[key] = e
+			}
 		}
 	}
-	for key, k := range fast {
-		if _, ok := plain[key]; !ok {
-			d = append(d, fmt.Sprintf("the bridge's table: %v is %v on the fast host alone", key, k))
+	for key, e := range plain {
+		want, have := show(p.plain, e), "not there"
+		if other, ok := fast[key]; ok {
+			have = show(p.fast.host, other)
+		}
+		if have != want && key.vlan == 0 {
+			d = append(d, fmt.Sprintf("the bridge's table: %s is %s on the plain host, %s on the fast one", key.mac, want, have))
 		}
 	}
-	return d, nil
+	return d, more, nil
 }
 
 // note puts a change into the journal.
