@@ -51,6 +51,10 @@ fmt: deps ## Lay out Go and C as lint wants them
 test: deps build ## Run all tests; as root, they make their own namespaces
 	go test -count=1 -timeout 10m $(TESTFLAGS) ./...
 
+.PHONY: test-oracle
+test-oracle: deps ## Hold a million frames against the Linux bridge (some minutes; SEED=N repeats a run)
+	go test -count=1 -timeout 60m -v ./testvm/oracle -run 'TestOracle$$' -frames 1000000 $(if $(SEED),-seed $(SEED))
+
 .PHONY: demo
 demo: deps build ## Build a host, a wire and guests, and show the fast path beside the bridge
 	bin/tapswitch lab
