@@ -106,6 +106,10 @@ func TestPlanPort(t *testing.T) {
 		{"promoted, without XDP", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Promoted = true }),
 			hold(guest0, vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: "x"})},
 			result{true, true, true, 1514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
+		{"veth with pages", uplink0, []func(*vswitch.Observation){port(uplink0, func(p *vswitch.Port) { p.Kind, p.MTU = "veth", 3501 })},
+			result{true, true, true, 3515, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
+		{"veth with one", uplink0, []func(*vswitch.Observation){port(uplink0, func(p *vswitch.Port) { p.Kind, p.MTU = "veth", 3500 })},
+			result{true, true, true, 3514, "fast", nil}},
 		{"driver without XDP", uplink0, []func(*vswitch.Observation){hold(uplink0, vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: "x"})},
 			result{true, true, true, 1514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
 		{"several reasons", veth0, []func(*vswitch.Observation){
