@@ -32,6 +32,11 @@ const (
 	HoldForeign     HoldCode = "foreign"     // somebody else's program is on the device
 	HoldUnsupported HoldCode = "unsupported" // driver or kernel can't do it
 	HoldNoXDP       HoldCode = "no_xdp"      // no native XDP on the device: tc alone; no direction is held
+	HoldNftables    HoldCode = "nftables"    // nftables decides over the frames
+	HoldIptables    HoldCode = "iptables"    // iptables, ip6tables or arptables do, by br_netfilter
+	HoldEbtables    HoldCode = "ebtables"    // ebtables does
+	HoldQdisc       HoldCode = "qdisc"       // a qdisc limits or drops frames to the port
+	HoldUnread      HoldCode = "unread"      // what decides over frames can't be read
 	HoldFailed      HoldCode = "failed"      // putting the port into the datapath failed
 	HoldCapacity    HoldCode = "capacity"    // the datapath's port table is full
 )

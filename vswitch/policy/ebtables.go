@@ -1,0 +1,144 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// The options of legacy ebtables, from linux/netfilter_bridge/ebtables.h.
+const (
+	ebtGetInfo    = 128
+	ebtGetEntries = 129
+)
+
+// Offsets in struct ebt_replace, with 64-bit pointers.
+const (
+	ebtEntries     = 36  // nentries
+	ebtSize        = 40  // entries_size
+	ebtNumCounters = 96  // num_counters
+	ebtBuffer      = 112 // entries
+	ebtReplaceLen  = 120
+)
+
+// struct ebt_entries, which begins a chain, and struct ebt_entry, a rule.
+const (
+	ebtChainName   = 4
+	ebtChainPolicy = 40
+	ebtChainRules  = 44
+	ebtChainLen    = 48
+	ebtNext        = 108 // next_offset
+	ebtDrop        = -2
+)
+
+// ebtTables are the chains that bridged frames meet, by table. In broute, DROP
+// means that the frame is routed.
+var ebtTables = []struct {
+	name   string
+	chains []string
+}{
+	{"filter", []string{"FORWARD"}},
+	{"nat", []string{"PREROUTING", "POSTROUTING"}},
+	{"broute", []string{"BROUTING"}},
+}
+
+// ebtables reads the tables of legacy ebtables.
+type ebtables struct {
+	absent map[string]bool // tables that the kernel does not have built in
+}
+
+// read gives the tables that are not without effect.
+//
+// To ask for a table loads its module, and since Linux 5.15 makes the table, as
+// 'ebtables -L' does; so it asks only for those whose module is loaded. What is
+// built in can't be told from what is not there, and is asked for once.
+func (e *ebtables) read() ([]table, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening a socket for %s: %w", toolEB, err)
+	}
+	defer unix.Close(fd)
+	// The kernel reads the question first, so this asks whether anybody would.
+	switch err := getsockopt(fd, unix.SOL_IP, ebtGetInfo, nil); {
+	case errors.Is(err, unix.ENOPROTOOPT):
+		return nil, nil
+	case !errors.Is(err, unix.EFAULT):
+		return nil, fmt.Errorf("asking for %s: %w", toolEB, err)
+	}
+	builtIn := !moduleLoaded("ebtables")
+	var tables []table
+	for _, t := range ebtTables {
+		if !moduleLoaded("ebtable_"+t.name) && (!builtIn || e.absent[t.name]) {
+			continue
+		}
+		chains, err := ebtRead(fd, t.name, t.chains)
+		if errors.Is(err, unix.ENOENT) {
+			if e.absent == nil {
+				e.absent = map[string]bool{}
+			}
+			e.absent[t.name] = true
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading table %s of %s: %w", t.name, toolEB, err)
+		}
+		if len(chains) > 0 {
+			tables = append(tables, table{tool: toolEB, name: t.name, chains: chains})
+		}
+	}
+	return tables, nil
+}
+
+func ebtRead(fd int, name string, bridged []string) (chains []effect, err error) {
+	for range 3 {
+		replace := make([]byte, ebtReplaceLen)
+		copy(replace[:tableNameLen-1], name)
+		if err = getsockopt(fd, unix.SOL_IP, ebtGetInfo, replace); err != nil {
+			return nil, err
+		}
+		entries := make([]byte, native.Uint32(replace[ebtSize:]))
+		if err = ebtFill(fd, replace, entries); err == nil {
+			return ebtParse(entries, bridged)
+		}
+		if !errors.Is(err, unix.EINVAL) { // the table has changed its size meanwhile
+			return nil, err
+		}
+	}
+	return nil, err
+}
+
+// ebtParse gives the chains of a table that are not without effect.
+func ebtParse(entries []byte, bridged []string) (chains []effect, err error) {
+	for at := 0; at < len(entries); {
+		rest := entries[at:]
+		if len(rest) < 4 {
+			return nil, errors.New("a rule is cut short")
+		}
+		if native.Uint32(rest) != 0 { // a rule
+			if len(rest) < ebtNext+4 {
+				return nil, errors.New("a rule is cut short")
+			}
+			next := int(native.Uint32(rest[ebtNext:]))
+			if next <= 0 {
+				return nil, errors.New("a rule has no end")
+			}
+			at += next
+			continue
+		}
+		if len(rest) < ebtChainLen {
+			return nil, errors.New("a chain is cut short")
+		}
+		c := effect{
+			chain: text(rest[ebtChainName : ebtChainName+tableNameLen]),
+			rules: native.Uint32(rest[ebtChainRules:]) > 0,
+			drops: int32(native.Uint32(rest[ebtChainPolicy:])) == ebtDrop,
+		}
+		if slices.Contains(bridged, c.chain) && (c.rules || c.drops) {
+			chains = append(chains, c)
+		}
+		at += ebtChainLen
+	}
+	return chains, nil
+}
