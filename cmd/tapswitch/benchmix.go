@@ -1,8 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +18,8 @@ func newBenchMix(e *env) *cobra.Command {
 	var (
 		o      mix.Options
 		plots  string
+		order  bool
+		bytes  string
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -46,6 +51,11 @@ again, segments received before one that was sent earlier (each is answered by a
 duplicate acknowledgement), and reports of segments received twice. TCP goes faster
 until a queue is full, so some are lost by every way.
 
+With --order it does something else: it sends steady and bursty flows into a guest,
+by the bridge and by the fast path, none of them more at once than the rings take,
+and counts the segments that came out of order. The exit code tells whether the fast
+path had no more of them than the bridge.
+
 It runs in network namespaces of its own and touches nothing else on the machine.
 It needs root, Linux 6.6 and two CPUs: let nothing else run on them. It takes some
 eight minutes. Whether wanted figures are met does not change the exit code.
@@ -58,7 +68,10 @@ eight minutes. Whether wanted figures are met does not change the exit code.
 			if o.Class != "" && !slices.Contains(mix.Classes, o.Class) {
 				return usagef("--only %s: want one of %s", o.Class, strings.Join(mix.Classes, ", "))
 			}
-			var err error
+			size, err := parseBytes(bytes)
+			if err != nil {
+				return err
+			}
 			if o.Daemon, err = findDaemon(cmd.Context(), o.Daemon); err != nil {
 				return err
 			}
@@ -69,6 +82,13 @@ eight minutes. Whether wanted figures are met does not change the exit code.
 				return err
 			}
 			o.Progress = e.stderr
+			if order {
+				r, err := mix.CheckOrder(cmd.Context(), mix.OrderOptions{Daemon: o.Daemon, Bytes: size, Progress: e.stderr})
+				if err != nil {
+					return err
+				}
+				return e.showOrder(r, asJSON)
+			}
 			report, err := mix.Run(cmd.Context(), o)
 			if err != nil {
 				return err
@@ -88,6 +108,8 @@ eight minutes. Whether wanted figures are met does not change the exit code.
 	cmd.Flags().IntVar(&o.Rounds, "rounds", 0, "how `often` each load is measured by each way (default 5, or 1 with --quick)")
 	cmd.Flags().StringVar(&o.Class, "only", "", fmt.Sprintf("the only `class` of load to measure: %s", strings.Join(mix.Classes, ", ")))
 	cmd.Flags().StringVar(&plots, "plot", "", "`directory` to write pictures of the ratios into, as SVG and PNG")
+	cmd.Flags().BoolVar(&order, "order", false, "count segments that come out of order, instead of measuring")
+	cmd.Flags().StringVar(&bytes, "bytes", "300M", "how `much` --order sends by each way; with k, M or G for 10³, 10⁶ or 10⁹")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "measure briefly, to see that it works; don't rely on the figures")
 	jsonFlag(cmd, &asJSON)
 	return cmd
@@ -105,4 +127,34 @@ func flagsOf(o mix.Options) (flags string) {
 		flags += " --only " + o.Class
 	}
 	return flags
+}
+
+// parseBytes reads a number of bytes like 300M.
+func parseBytes(text string) (int64, error) {
+	number, unit := text, int64(1)
+	for suffix, u := range map[string]int64{"k": 1e3, "M": 1e6, "G": 1e9} {
+		if n, ok := strings.CutSuffix(text, suffix); ok {
+			number, unit = n, u
+		}
+	}
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n < 1 || n > math.MaxInt64/unit {
+		return 0, usagef("--bytes %s: want a number like 300M or 10G", text)
+	}
+	return n * unit, nil
+}
+
+// showOrder prints what came out of order, and gives an error if the fast path is to
+// blame.
+func (e *env) showOrder(r *mix.OrderReport, asJSON bool) error {
+	var err error
+	if asJSON {
+		err = e.printJSON(r)
+	} else {
+		err = r.WriteText(e.stdout)
+	}
+	if err == nil && !r.OK {
+		err = errors.New("the fast path reorders segments more than the bridge")
+	}
+	return err
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/tapswitch/tapswitch/testvm/lab"
 )
 
-// TCPCounters are counters of a station's TCP, by their names in /proc/net/snmp and
+// tcpCounters are counters of a station's TCP, by their names in /proc/net/snmp and
 // /proc/net/netstat.
-type TCPCounters map[string]uint64
+type tcpCounters map[string]uint64
 
 // The counters of interest. A receiver acknowledges each out-of-order segment with
 // a duplicate acknowledgement (RFC 5681, 4.2), so TCPOFOQueue counts those too.
@@ -29,8 +29,8 @@ const (
 )
 
 // readTCP reads a station's counters.
-func readTCP(n *lab.Node) (TCPCounters, error) {
-	c := TCPCounters{}
+func readTCP(n *lab.Node) (tcpCounters, error) {
+	c := tcpCounters{}
 	err := n.Do(func() error {
 		for _, name := range []string{"snmp", "netstat"} {
 			// /proc/net is that of the process's first thread.
@@ -51,8 +51,31 @@ func readTCP(n *lab.Node) (TCPCounters, error) {
 	return c, nil
 }
 
+// since gives by how much counters have grown, together.
+func (c tcpCounters) since(before tcpCounters, names ...string) (n uint64) {
+	for _, name := range names {
+		n += c[name] - before[name]
+	}
+	return n
+}
+
+// readTCP reads the counters of the wire and the guests together.
+func (h *host) readTCP() (tcpCounters, error) {
+	sum := tcpCounters{}
+	for _, n := range h.stations() {
+		c, err := readTCP(n)
+		if err != nil {
+			return nil, err
+		}
+		for name, v := range c {
+			sum[name] += v
+		}
+	}
+	return sum, nil
+}
+
 // parse reads pairs of lines, the names and the values of one protocol's counters.
-func (c TCPCounters) parse(s *bufio.Scanner) error {
+func (c tcpCounters) parse(s *bufio.Scanner) error {
 	for s.Scan() {
 		protocol, names, _ := strings.Cut(s.Text(), ": ")
 		if !s.Scan() {

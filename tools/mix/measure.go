@@ -12,22 +12,15 @@ import (
 
 // A reading is all that is counted outside of the loads.
 type reading struct {
-	tcp   TCPCounters // of all stations together
+	tcp   tcpCounters // of all stations together
 	ports portCounters
 	cpu   account.Reading
 	at    time.Time
 }
 
 func (m *meter) read(h *host) (r reading, err error) {
-	r.tcp = TCPCounters{}
-	for _, n := range h.stations() {
-		c, err := readTCP(n)
-		if err != nil {
-			return r, err
-		}
-		for name, v := range c {
-			r.tcp[name] += v
-		}
+	if r.tcp, err = h.readTCP(); err != nil {
+		return r, err
 	}
 	if r.ports, err = h.readPorts(); err != nil {
 		return r, err
@@ -100,15 +93,9 @@ func (f Figures) addReadings(before, after reading, way int) {
 	if goodput, ok := f[Goodput]; ok {
 		kilobytes := goodput * 1e6 / 8 * took.Seconds() / 1e3
 		f[HostPerKB] = over(float64(cpu), kilobytes)
-		since := func(names ...string) (n float64) {
-			for _, name := range names {
-				n += float64(after.tcp[name] - before.tcp[name])
-			}
-			return n
-		}
-		f[Retransmits] = since(retransSegs)
-		f[OutOfOrder] = since(ofoQueue)
-		f[DSACKs] = since(dsackRecv)
+		f[Retransmits] = float64(after.tcp.since(before.tcp, retransSegs))
+		f[OutOfOrder] = float64(after.tcp.since(before.tcp, ofoQueue))
+		f[DSACKs] = float64(after.tcp.since(before.tcp, dsackRecv))
 	}
 }
 

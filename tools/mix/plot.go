@@ -32,9 +32,10 @@ const (
 	// maxRatio ends the axes; a bar that is longer is cut off there.
 	maxRatio = 3
 
-	plotWidth  = 26 * vg.Centimeter
-	rowHeight  = 0.85 * vg.Centimeter
-	plotMargin = 3.6 * vg.Centimeter // for title, axis, legend and caption
+	plotWidth    = 26 * vg.Centimeter
+	legendColumn = 3.5 * vg.Centimeter
+	rowHeight    = 0.85 * vg.Centimeter
+	plotMargin   = 4.2 * vg.Centimeter // for title, axis, legend and caption
 )
 
 // A plotRow is one load's figure in a picture.
@@ -61,8 +62,8 @@ func (r *Report) Plot(dir, command string) error {
 			{"png", vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(plotWidth, height), vgimg.UseDPI(120))}},
 		} {
 			drawPlots(draw.New(format.canvas), caption,
-				newPlot("Throughput: more is better", "× bridge, "+family, speed, false),
-				newPlot("CPU time of the host, per kB or per frame: less is better", "× bridge, "+family, cost, true))
+				newPlot("Throughput: more is better", "ratio to the bridge (line at 1), "+family, speed),
+				newPlot("CPU time of the host, per kB or per frame: less is better", "ratio to the bridge (line at 1), "+family, cost))
 			if err := writeFile(filepath.Join(dir, "mix-"+family+"."+format.ext), format.canvas); err != nil {
 				return fmt.Errorf("writing a picture: %w", err)
 			}
@@ -120,7 +121,7 @@ func plottedFigures(class string, cost bool) []Figure {
 	return []Figure{Goodput}
 }
 
-func newPlot(title, axis string, rows []plotRow, legend bool) *plot.Plot {
+func newPlot(title, axis string, rows []plotRow) *plot.Plot {
 	p := plot.New()
 	p.Title.Text, p.Title.Padding = title, vg.Millimeter
 	p.X.Label.Text = axis
@@ -142,20 +143,13 @@ func newPlot(title, axis string, rows []plotRow, legend bool) *plot.Plot {
 			b.list = append(b.list, bar{y, row.ratios[way]})
 		}
 		p.Add(b)
-		if legend {
-			p.Legend.Add(of.way, b)
-		}
 	}
 	one := plotter.XYs{{X: 1, Y: p.Y.Min}, {X: 1, Y: p.Y.Max}}
 	if line, err := plotter.NewLine(one); err == nil { // which only fails without points
 		p.Add(line)
-		if legend {
-			p.Legend.Add(Bridge, line)
-		}
 	}
 	// The rows' own range, which Add may have widened.
 	p.X.Min, p.X.Max = 0, maxRatio
-	p.Legend.Top, p.Legend.Padding = true, vg.Millimeter
 	return p
 }
 
@@ -164,10 +158,22 @@ func drawPlots(c draw.Canvas, caption string, plots ...*plot.Plot) {
 	c.SetColor(color.White)
 	c.Fill(c.Rectangle.Path())
 	style := plots[0].X.Label.TextStyle
-	style.Font.Size = 8
-	const edge = 0.3 * vg.Centimeter
-	c.FillText(style, vg.Point{X: c.Center().X, Y: c.Min.Y + edge + style.Font.Size}, caption)
-	tiles := draw.Tiles{Rows: 1, Cols: len(plots), PadX: edge, PadLeft: edge, PadRight: edge, PadTop: edge, PadBottom: 1 * vg.Centimeter}
+	style.Font.Size = 9
+	const (
+		edge = 0.3 * vg.Centimeter
+		line = 0.6 * vg.Centimeter
+		key  = 0.3 * vg.Centimeter
+	)
+	at := vg.Point{X: c.Center().X, Y: c.Min.Y + edge + line/2}
+	c.FillText(style, at, caption)
+	style.XAlign = draw.XLeft
+	at = vg.Point{X: c.Center().X - 1.5*legendColumn, Y: at.Y + line}
+	for _, p := range plotted {
+		c.FillPolygon(p.colour, []vg.Point{{X: at.X, Y: at.Y}, {X: at.X + key, Y: at.Y}, {X: at.X + key, Y: at.Y + key}, {X: at.X, Y: at.Y + key}})
+		c.FillText(style, vg.Point{X: at.X + 1.5*key, Y: at.Y + key}, p.way)
+		at.X += legendColumn
+	}
+	tiles := draw.Tiles{Rows: 1, Cols: len(plots), PadX: edge, PadLeft: edge, PadRight: edge, PadTop: edge, PadBottom: edge + 2*line}
 	for i, canvas := range plot.Align([][]*plot.Plot{plots}, tiles, c)[0] {
 		plots[i].Draw(canvas)
 	}
