@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // changes are what may happen to both hosts between two batches of frames, how
@@ -136,7 +137,7 @@ func (p *pair) plugPort(ctx context.Context) (string, bool, error) {
 		err := p.both(func(h *host) error { return h.unplug(ctx, i) })
 		return specs[i].name + " unplugged", true, err
 	}
-	*s = newPortState(i)
+	*s = p.net.newPort(i)
 	p.uncounted[i] = true
 	// Its own address may have been learned elsewhere meanwhile.
 	_, moves := p.net.learned[portMAC(i)]
@@ -158,14 +159,18 @@ func (p *pair) changeSetting(context.Context) (string, bool, error) {
 }
 
 func (p *pair) changeMTU(context.Context) (string, bool, error) {
-	i := p.somePort(func(i int) bool { return p.net.ports[i].there && p.net.ports[i].mtu != specs[i].mtu })
+	i := p.somePort(func(i int) bool { return p.net.ports[i].there && p.net.ports[i].mtu != p.net.mtus[i] })
 	s := &p.net.ports[i]
 	if !s.there {
 		return "", false, nil
 	}
-	mtu := specs[i].mtu
+	mtu := p.net.mtus[i]
 	if s.mtu == mtu {
-		mtu = one(p.gen, []int{1280, 1500, 2000, 9000})
+		others := []int{1280, 1500, 2000, 9000}
+		if i == uplink { // of those with which it keeps its hook
+			others = slices.DeleteFunc(others, func(n int) bool { return (n > vethXDP) != (mtu > vethXDP) })
+		}
+		mtu = one(p.gen, others)
 	}
 	shorter := mtu < s.mtu
 	s.mtu = mtu

@@ -32,11 +32,10 @@ const (
 	offOffset  = 8
 )
 
-// hooked says whether a device that has taken the frame shows it to the fast
-// path: the kernel takes the tag out before a tc hook, and drops a frame in
-// which it is cut off. An XDP hook comes first.
-func (f *frame) hooked() bool {
-	return f.port == uplink || !tagType(binary.BigEndian.Uint16(f.data[12:])) || len(f.data) >= ethLen+6
+// cut says whether the frame's tag is. The kernel drops such a frame when it takes
+// the tag out, which is between XDP and tc hooks.
+func (f *frame) cut() bool {
+	return tagType(binary.BigEndian.Uint16(f.data[12:])) && len(f.data) < ethLen+6
 }
 
 func tagType(t uint16) bool { return t == unix.ETH_P_8021Q || t == unix.ETH_P_8021AD }

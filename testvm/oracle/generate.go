@@ -186,29 +186,12 @@ func (g *generator) oversize() *frame {
 	}
 	size := one(g, []int{1515, 1516, 1518, 1519, 1522, 2000, 3000, 9014, 9015, 9018, 9019, 1515 + g.IntN(8000)})
 	if port == uplink {
-		size = vethSafe(min(size, specs[uplink].mtu+ethLen))
+		size = min(size, g.network.mtus[uplink]+ethLen)
 	} else if g.chance(20) {
 		size = one(g, []int{16000, 32768, 65000, 65535, 65549, 9000 + g.IntN(56000)})
 	}
 	return g.complete(port, to.mac, from.mac, size)
 }
-
-// vethSafe gives the length, no more than the given one, of a frame that does not
-// make the kernel crash. A veth with XDP copies a frame that is longer than
-// vethBuffer into parts of pages that it hands out without alignment
-// (skb_pp_cow_data). The frame behind one of odd length begins at an odd address,
-// and a tap that it is redirected into, which marks such frames by the lowest bit
-// of their address, later frees what is one byte before. Seen in Linux 6.18.
-func vethSafe(size int) int {
-	if size <= vethBuffer {
-		return size
-	}
-	return vethBuffer + (size-vethBuffer)&^63
-}
-
-// vethBuffer is what fits into a page beside 256 bytes of headroom and struct
-// skb_shared_info.
-const vethBuffer = 4096 - 256 - 320
 
 func (g *generator) group() *frame {
 	port, from, _ := g.pair()

@@ -26,6 +26,7 @@ type host struct {
 	// what it gets by the ports, which is what the bridge doesn't forward.
 	stack, local *inbox
 	sockets      []*socket
+	locals       []*socket // of local, which are drained: no mark comes there
 	round        uint32
 }
 
@@ -40,15 +41,15 @@ const ringLength = 8192
 // port itself: those that the test gives to link-local addresses.
 var localTypes = []uint16{unix.ETH_P_802_2, unix.ETH_P_LLDP, unix.ETH_P_IP, 0x88b6}
 
-func newHost(name string, snooping bool) (*host, error) {
+func newHost(name string, o Options) (*host, error) {
 	l, err := lab.New(lab.Options{
-		MTU: specs[uplink].mtu, AgeingTime: ageing, NoBridgeNetfilter: true, NoHostAddr: true,
+		MTU: o.uplinkMTU(), AgeingTime: ageing, NoBridgeNetfilter: true, NoHostAddr: true,
 	})
 	if err != nil {
 		return nil, err
 	}
 	h := &host{name: name, lab: l, stack: newInbox(), local: newInbox(), ports: make([]*port, len(specs))}
-	if err := h.build(snooping); err != nil {
+	if err := h.build(o.Snooping); err != nil {
 		return nil, errors.Join(fmt.Errorf("building the %s host: %w", name, err), h.close())
 	}
 	return h, nil
@@ -144,27 +145,26 @@ func (h *host) openSockets() error {
 	if err != nil {
 		return err
 	}
-	add := func(s *socket, err error) *socket {
-		if err == nil {
-			h.sockets = append(h.sockets, s)
-		}
-		return s
-	}
-	s, err := receiveFrom(h.lab.Host, bridge, unix.ETH_P_ALL, false, nil, h.stack)
-	if add(s, err); err != nil {
+	s, err := listen(h.lab.Host, bridge, unix.ETH_P_ALL, false, h.stack)
+	if err != nil {
 		return err
 	}
+	s.start()
+	h.sockets = append(h.sockets, s)
 	for _, t := range localTypes {
-		s, err := receiveFrom(h.lab.Host, 0, t, false, func(ifindex int) bool { return ifindex != bridge }, h.local)
-		if add(s, err); err != nil {
+		s, err := listen(h.lab.Host, 0, t, false, h.local)
+		if err != nil {
 			return err
 		}
+		s.not = bridge
+		h.sockets, h.locals = append(h.sockets, s), append(h.locals, s)
 	}
 	p := &port{spec: specs[uplink], ifindex: nic, box: newInbox()}
-	p.wire, err = receiveFrom(h.lab.Wire, wire, unix.ETH_P_ALL, true, nil, p.box)
-	if add(p.wire, err); err != nil {
+	if p.wire, err = listen(h.lab.Wire, wire, unix.ETH_P_ALL, true, p.box); err != nil {
 		return err
 	}
+	p.wire.start()
+	h.sockets = append(h.sockets, p.wire)
 	h.ports[uplink] = p
 	return nil
 }
@@ -421,6 +421,26 @@ func (h *host) uplinkBarrier() error {
 	defer cancel()
 	if err := h.stack.await(ctx, []mark{m}); err != nil {
 		return fmt.Errorf("at the stack of the %s host: %w", h.name, err)
+	}
+	return nil
+}
+
+// takeLocal takes what the host's own stack got by the ports.
+func (h *host) takeLocal() ([]Output, error) {
+	for _, s := range h.locals {
+		if err := s.drain(); err != nil {
+			return nil, fmt.Errorf("receiving what the ports of the %s host don't forward: %w", h.name, err)
+		}
+	}
+	return h.local.take(), nil
+}
+
+// full gives an error if a socket could not take all frames.
+func (h *host) full() error {
+	for _, s := range h.sockets {
+		if n, err := s.dropped(); err != nil || n > 0 {
+			return fmt.Errorf("a packet socket of the %s host dropped %d frames: %w", h.name, n, err)
+		}
 	}
 	return nil
 }

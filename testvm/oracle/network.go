@@ -8,6 +8,8 @@ type network struct {
 	// learned is where the bridges have an address, as far as it can be told from
 	// what was sent. It may name more than they have, never less.
 	learned map[mac]int
+	// mtus are what the ports are made with.
+	mtus []int
 }
 
 // A station is a MAC behind a port.
@@ -28,16 +30,21 @@ const (
 	maxStations     = 48
 )
 
-func newNetwork() *network {
-	n := &network{learned: map[mac]int{}, ports: make([]portState, len(specs))}
-	for i := range n.ports {
-		n.ports[i] = newPortState(i)
+func newNetwork(uplinkMTU int) *network {
+	n := &network{learned: map[mac]int{}}
+	for i := range specs {
+		n.mtus = append(n.mtus, specs[i].mtu)
+	}
+	n.mtus[uplink] = uplinkMTU
+	for i := range specs {
+		n.ports = append(n.ports, n.newPort(i))
 	}
 	return n
 }
 
-func newPortState(number int) portState {
-	s := portState{there: true, up: true, mtu: specs[number].mtu}
+// newPort is a port as it is made.
+func (n *network) newPort(number int) portState {
+	s := portState{there: true, up: true, mtu: n.mtus[number]}
 	for f := range settings {
 		s.set[f] = f.byDefault()
 	}

@@ -27,8 +27,21 @@ type Options struct {
 	Frames int
 	// Snooping has the bridges look for members of multicast groups.
 	Snooping bool
+	// Jumbo gives the uplink an MTU of 9000, with which the fast path takes frames
+	// from a veth after the kernel has made an skb of them, not by XDP.
+	Jumbo bool
 	// Log receives the daemon's log.
 	Log io.Writer
+}
+
+// vethXDP is the longest MTU with which the fast path uses XDP on a veth.
+const vethXDP = 3500
+
+func (o Options) uplinkMTU() int {
+	if o.Jumbo {
+		return 9000
+	}
+	return vethXDP
 }
 
 // A Report says what was compared.
@@ -122,7 +135,7 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 // each other.
 func newPair(ctx context.Context, o Options) (*pair, error) {
 	p := &pair{
-		net: newNetwork(), uncounted: map[int]bool{}, unpin: pin(),
+		net: newNetwork(o.uplinkMTU()), uncounted: map[int]bool{}, unpin: pin(),
 		report: Report{Kinds: map[string]int{}, Changes: map[string]int{}, Verdicts: map[vswitch.Verdict]uint64{}},
 	}
 	p.gen = &generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), network: p.net, snooping: o.Snooping}
@@ -154,10 +167,10 @@ func pin() (undo func()) {
 }
 
 func (p *pair) open(ctx context.Context, o Options) (err error) {
-	if p.plain, err = newHost("plain", o.Snooping); err != nil {
+	if p.plain, err = newHost("plain", o); err != nil {
 		return err
 	}
-	h, err := newHost("fast", o.Snooping)
+	h, err := newHost("fast", o)
 	if err != nil {
 		return err
 	}
@@ -178,7 +191,10 @@ func (p *pair) open(ctx context.Context, o Options) (err error) {
 	if err := p.both(func(h *host) error { return h.barrier(p.net.reach) }); err != nil {
 		return err
 	}
-	p.take() // what the hosts said while they were made
+	// What the hosts said while they were made.
+	if _, err := p.take(); err != nil {
+		return err
+	}
 	if err := p.both((*host).flush); err != nil {
 		return err
 	}
@@ -232,7 +248,7 @@ func (p *pair) run(ctx context.Context, frames int) error {
 			}
 		}
 	}
-	return p.fast.lost(ctx)
+	return errors.Join(p.fast.lost(ctx), p.both((*host).full))
 }
 
 // batch sends frames into both hosts and compares what comes out.
@@ -267,7 +283,7 @@ func (p *pair) send(ctx context.Context, f *frame) error {
 	if !onFast || !state.up || f.port == uplink && len(f.data) > state.mtu+ethLen+4 {
 		return nil
 	}
-	if f.hooked() {
+	if f.port == uplink && p.net.mtus[uplink] <= vethXDP || !f.cut() {
 		to.hooked++
 	}
 	changes, moves := p.net.learn(f)
@@ -340,7 +356,7 @@ func (p *pair) wait(f func() error) error {
 }
 
 // take empties all places.
-func (p *pair) take() (places []place) {
+func (p *pair) take() (places []place, err error) {
 	for i := range specs {
 		pl := place{name: specs[i].name}
 		if h := p.plain.ports[i]; h != nil {
@@ -351,9 +367,14 @@ func (p *pair) take() (places []place) {
 		}
 		places = append(places, pl)
 	}
-	return append(places,
-		place{"the host's stack", p.plain.stack.take(), p.fast.stack.take()},
-		place{"the host's stack at a port", p.plain.local.take(), p.fast.local.take()})
+	local := place{name: "the host's stack at a port"}
+	if local.plain, err = p.plain.takeLocal(); err != nil {
+		return nil, err
+	}
+	if local.fast, err = p.fast.takeLocal(); err != nil {
+		return nil, err
+	}
+	return append(places, local, place{"the host's stack", p.plain.stack.take(), p.fast.stack.take()}), nil
 }
 
 // compare waits until all frames have come out, and compares them and the
@@ -366,7 +387,11 @@ func (p *pair) compare() error {
 	if err != nil {
 		return err
 	}
-	for _, pl := range p.take() {
+	places, err := p.take()
+	if err != nil {
+		return err
+	}
+	for _, pl := range places {
 		p.report.Out += len(pl.plain)
 		d := pl.differences()
 		if r := pl.reordered(); len(d) == 0 && r != "" {

@@ -15,8 +15,8 @@ const (
 // A portSpec says what a port is like, on both hosts.
 type portSpec struct {
 	name string
-	mtu  int
-	tap  lab.TapOptions // of a guest
+	mtu  int            // of a guest's
+	tap  lab.TapOptions // of a guest's
 }
 
 const uplink = 0 // the number of the port that leads to the wire
@@ -27,7 +27,7 @@ func (s portSpec) complete() bool { return !s.tap.VnetHdr }
 // specs are the ports of each host, by number: guests that take offloads, that
 // know of no virtio-net header, with a larger and with a smaller MTU.
 var specs = []portSpec{
-	uplink: {name: lab.NIC, mtu: 9000},
+	uplink: {name: lab.NIC},
 	{name: "vnet0", mtu: 1500, tap: lab.TapOptions{VnetHdr: true, Offloads: true}},
 	{name: "vnet1", mtu: 1500},
 	{name: "vnet2", mtu: 9000, tap: lab.TapOptions{VnetHdr: true, Offloads: true}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -19,11 +20,12 @@ const socketBuffer = 256 << 20
 // their virtio-net headers: lab.Packet is promiscuous, which holds the fast path
 // of a bridge back, and doesn't tell offloads.
 type socket struct {
-	file *os.File
-	// only says whether to take frames of a device, by ifindex; nil takes all.
-	only func(ifindex int) bool
-	box  *inbox
-	done chan struct{}
+	file            *os.File
+	raw             syscall.RawConn
+	not             int // the ifindex of a device whose frames are left out
+	box             *inbox
+	buffer, control []byte
+	done            chan struct{} // closed when receiving has ended; nil if it was not started
 }
 
 // openSocket receives frames of a type; device 0 means all.
@@ -62,51 +64,69 @@ func openSocket(n *lab.Node, ifindex int, ethertype uint16, promiscuous bool) (*
 	return os.NewFile(uintptr(fd), "packet"), nil
 }
 
-// receiveFrom starts to put frames into box.
-func receiveFrom(n *lab.Node, ifindex int, ethertype uint16, promiscuous bool, only func(int) bool, box *inbox) (*socket, error) {
+// listen opens a socket for frames of a type from a device, of which 0 means all.
+func listen(n *lab.Node, ifindex int, ethertype uint16, promiscuous bool, box *inbox) (*socket, error) {
 	f, err := openSocket(n, ifindex, ethertype, promiscuous)
 	if err != nil {
 		return nil, fmt.Errorf("opening a packet socket in %s: %w", n.Name(), err)
 	}
-	s := &socket{file: f, only: only, box: box, done: make(chan struct{})}
-	raw, err := f.SyscallConn()
-	if err != nil {
+	s := &socket{file: f, box: box, buffer: make([]byte, vnetLen+lab.MaxFrameLen), control: make([]byte, 128)}
+	if s.raw, err = f.SyscallConn(); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("opening a packet socket in %s: %w", n.Name(), err)
 	}
-	go s.receive(raw.Read)
 	return s, nil
 }
 
-func (s *socket) receive(whenReadable func(func(fd uintptr) bool) error) {
-	defer close(s.done)
-	buffer, control := make([]byte, vnetLen+lab.MaxFrameLen), make([]byte, 128)
-	for {
-		var (
-			n, controlLen int
-			from          unix.Sockaddr
-			err           error
-		)
-		if e := whenReadable(func(fd uintptr) bool {
-			n, controlLen, _, from, err = unix.Recvmsg(int(fd), buffer, control, 0)
-			return err != unix.EAGAIN && err != unix.EINTR
-		}); e != nil {
-			s.box.end(e)
-			return
+// start begins to put frames into the inbox as they come.
+func (s *socket) start() {
+	s.done = make(chan struct{})
+	go func() {
+		defer close(s.done)
+		for {
+			var err error
+			waitErr := s.raw.Read(func(fd uintptr) bool {
+				err = s.receive(int(fd))
+				return !errors.Is(err, unix.EAGAIN)
+			})
+			if err = errors.Join(waitErr, err); err != nil {
+				s.box.end(err)
+				return
+			}
 		}
-		if errors.Is(err, unix.ENETDOWN) { // told once when a device goes down
-			continue
+	}()
+}
+
+// drain puts all frames into the inbox that have come so far.
+func (s *socket) drain() error {
+	var err error
+	if e := s.raw.Control(func(fd uintptr) {
+		for err == nil {
+			err = s.receive(int(fd))
 		}
-		if err != nil {
-			s.box.end(err)
-			return
-		}
-		ll, ok := from.(*unix.SockaddrLinklayer)
-		if !ok || ll.Pkttype == unix.PACKET_OUTGOING || n < vnetLen || s.only != nil && !s.only(ll.Ifindex) {
-			continue
-		}
-		s.box.add(buffer[:vnetLen], withTag(buffer[vnetLen:n], control[:controlLen]))
+	}); e != nil {
+		return e
 	}
+	if errors.Is(err, unix.EAGAIN) {
+		return nil
+	}
+	return err
+}
+
+// receive puts one frame into the inbox; EAGAIN means that there is none.
+func (s *socket) receive(fd int) error {
+	n, controlLen, _, from, err := unix.Recvmsg(fd, s.buffer, s.control, 0)
+	switch {
+	case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN): // told once when a device goes down
+		return nil
+	case err != nil:
+		return os.NewSyscallError("recvmsg", err)
+	}
+	ll, ok := from.(*unix.SockaddrLinklayer)
+	if ok && ll.Pkttype != unix.PACKET_OUTGOING && n >= vnetLen && ll.Ifindex != s.not {
+		s.box.add(s.buffer[:vnetLen], withTag(s.buffer[vnetLen:n], s.control[:controlLen]))
+	}
+	return nil
 }
 
 // withTag gives the frame with the VLAN tag that the kernel has taken out of it.
@@ -140,21 +160,20 @@ type auxdata struct {
 
 // dropped gives the number of frames that there was no room for.
 func (s *socket) dropped() (n uint32, err error) {
-	raw, err := s.file.SyscallConn()
-	if err == nil {
-		var stats *unix.TpacketStats
-		e := raw.Control(func(fd uintptr) {
-			stats, err = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS)
-		})
-		if err = errors.Join(err, e); err == nil {
-			return stats.Drops, nil
-		}
+	var stats *unix.TpacketStats
+	e := s.raw.Control(func(fd uintptr) {
+		stats, err = unix.GetsockoptTpacketStats(int(fd), unix.SOL_PACKET, unix.PACKET_STATISTICS)
+	})
+	if err = errors.Join(err, e); err != nil {
+		return 0, fmt.Errorf("reading the drops of a packet socket: %w", err)
 	}
-	return 0, fmt.Errorf("reading the drops of a packet socket: %w", err)
+	return stats.Drops, nil
 }
 
 func (s *socket) close() error {
 	err := s.file.Close()
-	<-s.done
+	if s.done != nil {
+		<-s.done
+	}
 	return err
 }
