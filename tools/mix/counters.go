@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tapswitch/tapswitch/testvm/lab"
 )
@@ -119,4 +120,37 @@ func (h *host) readPorts() (c portCounters, err error) {
 		c.bytesOut += a.Statistics.TxBytes
 	}
 	return c, nil
+}
+
+// userHz is the unit of /proc/stat, which is the same on all machines that Go knows.
+const userHz = 100
+
+// readBusy gives the time that all CPUs have not been idle, counted by ticks.
+func readBusy() (time.Duration, error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, fmt.Errorf("reading the CPUs' time: %w", err)
+	}
+	line, _, _ := strings.Cut(string(b), "\n")
+	return parseBusy(line)
+}
+
+// parseBusy reads the line of all CPUs: user, nice, system, idle, iowait, irq,
+// softirq, steal, and guests' time, which user and nice have in them.
+func parseBusy(line string) (time.Duration, error) {
+	fields := strings.Fields(line)
+	if len(fields) < 9 || fields[0] != "cpu" {
+		return 0, fmt.Errorf("reading the CPUs' time: %q has no such fields", line)
+	}
+	var ticks int64
+	for i, f := range fields[1:9] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading the CPUs' time: %w", err)
+		}
+		if i != 3 && i != 4 {
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * time.Second / userHz, nil
 }

@@ -16,6 +16,7 @@ const (
 	HostPerIn   Figure = "host_ns_per_frame" // per frame, merged or not, that came in by a port of the host
 	HostCPUs    Figure = "host_cpus"         // CPU time of the host per second
 	EndsCPUs    Figure = "ends_cpus"         // the same of stations and relays
+	OtherCPUs   Figure = "other_cpus"        // the same of all else on the machine, the daemon included
 	FrameOut    Figure = "bytes_per_frame_out"
 	Retransmits Figure = "retransmits" // TCP segments sent again, by all stations
 	OutOfOrder  Figure = "out_of_order"

@@ -22,18 +22,24 @@ type Goal struct {
 	MoreBy float64 `json:"more_by,omitempty"`
 }
 
-// Goals are what the fast path is wanted to reach.
+// Goals are what the fast path is wanted to reach. The bridge with PASS pays for
+// XDP on a veth as the fast path does.
 var Goals = []Goal{
 	{Class: Bulk, Name: intoGuest, Figure: Goodput, Base: BridgePass, AtLeast: 1.05},
 	{Class: Bulk, Name: intoGuest, Figure: Goodput, Base: Bridge, AtLeast: 0.85},
 	{Class: Bulk, Name: outOfGuest, Figure: Goodput, Base: Bridge, AtLeast: 1},
 	{Class: Bulk, Name: acrossGuest, Figure: Goodput, Base: Bridge, AtLeast: 1},
 	{Class: Requests, Figure: Rate, Base: Bridge, AtLeast: 1.15},
+	{Class: Requests, Figure: Rate, Base: BridgePass, AtLeast: 1.15},
 	{Class: Requests, Figure: P99, Base: Bridge, AtMost: 1},
 	{Class: Acks, Figure: Goodput, Base: Bridge, AtLeast: 1},
+	{Class: Acks, Figure: Goodput, Base: BridgePass, AtLeast: 1},
 	{Class: Acks, Figure: HostPerKB, Base: Bridge, AtMost: 1},
+	{Class: Acks, Figure: HostPerKB, Base: BridgePass, AtMost: 1},
 	{Class: Mix, Figure: Goodput, Base: Bridge, AtLeast: 1},
 	{Class: Mix, Figure: Rate, Base: Bridge, AtLeast: 1},
+	{Class: Mix, Figure: Goodput, Base: BridgePass, AtLeast: 1},
+	{Class: Mix, Figure: Rate, Base: BridgePass, AtLeast: 1},
 	{Class: Mix, Figure: P99, Base: Bridge, AtMost: 1},
 	{Class: Mix, Figure: Loss, Base: Bridge, MoreBy: 0.001},
 }

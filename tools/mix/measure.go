@@ -15,6 +15,7 @@ type reading struct {
 	tcp   tcpCounters // of all stations together
 	ports portCounters
 	cpu   account.Reading
+	busy  time.Duration
 	at    time.Time
 }
 
@@ -23,6 +24,9 @@ func (m *meter) read(h *host) (r reading, err error) {
 		return r, err
 	}
 	if r.ports, err = h.readPorts(); err != nil {
+		return r, err
+	}
+	if r.busy, err = readBusy(); err != nil {
 		return r, err
 	}
 	r.at = time.Now()
@@ -88,6 +92,7 @@ func (f Figures) addReadings(before, after reading, way int) {
 	cpu := after.cpu.Hosts[way] - before.cpu.Hosts[way]
 	f[HostCPUs] = float64(cpu) / float64(took)
 	f[EndsCPUs] = float64(after.cpu.Ends-before.cpu.Ends) / float64(took)
+	f[OtherCPUs] = max(0, float64(after.busy-before.busy)/float64(took)-f[HostCPUs]-f[EndsCPUs])
 	f[HostPerIn] = over(float64(cpu), float64(after.ports.in-before.ports.in))
 	f[FrameOut] = over(float64(after.ports.bytesOut-before.ports.bytesOut), float64(after.ports.out-before.ports.out))
 	if goodput, ok := f[Goodput]; ok {

@@ -82,10 +82,30 @@ func (r *Report) WriteText(w io.Writer) error {
 	for _, f := range r.Findings {
 		fmt.Fprintln(w, f)
 	}
-	if r.Quick {
-		fmt.Fprintln(w, "note: measured briefly; don't rely on the figures")
+	for _, note := range r.notes() {
+		fmt.Fprintln(w, "note:           ", note)
 	}
 	return nil
+}
+
+// maxOthers is how many CPUs' time other work may take without being mentioned.
+const maxOthers = 0.1
+
+// notes gives what a reader should know before relying on the figures.
+func (r *Report) notes() (notes []string) {
+	if r.Quick {
+		notes = append(notes, "measured briefly: don't rely on the figures")
+	}
+	var others []float64
+	for _, l := range r.Loads {
+		for _, w := range l.Ways {
+			others = append(others, w.Figures[OtherCPUs].Median)
+		}
+	}
+	if n := bench.NewSpread(others).Median; n > maxOthers {
+		notes = append(notes, fmt.Sprintf("other work on the machine took %.1f of %d CPUs: don't rely on the figures", n, r.CPUs))
+	}
+	return notes
 }
 
 func (l *Load) write(w io.Writer) error {
