@@ -41,10 +41,9 @@ func readCalls() (c calls, err error) {
 	return c, nil
 }
 
-// needsCalls says whether the settings of bridges matter: they can only add to
-// the sysctls, and only where there are rules.
-func (f *found) needsCalls() bool {
-	var rules calls
+// wanted gives what it matters of br_netfilter whether it does: that for which
+// there are rules.
+func (f *found) wanted() (rules calls) {
 	for _, t := range f.tables {
 		switch t.tool {
 		case toolIP4:
@@ -59,7 +58,7 @@ func (f *found) needsCalls() bool {
 		rules.ip4 = rules.ip4 || c.onBridges(calls{ip4: true})
 		rules.ip6 = rules.ip6 || c.onBridges(calls{ip6: true})
 	}
-	return rules.or(f.calls) != f.calls
+	return rules
 }
 
 // readBridgeCalls gives what br_netfilter does at single bridges.
@@ -130,32 +129,36 @@ func parseBridgeCalls(data []byte) (c calls, err error) {
 	return c, ad.Err()
 }
 
-// remedy says how to keep br_netfilter from a family's rules.
-func (c calls) remedy(family uint8) string {
-	var names []string
+// switches names what makes br_netfilter run a family's rules.
+func (c calls) switches(family uint8) (names []string) {
 	if c.ip4 && family != unix.NFPROTO_IPV6 {
 		names = append(names, "iptables")
 	}
 	if c.ip6 && family != unix.NFPROTO_IPV4 {
 		names = append(names, "ip6tables")
 	}
-	return switchOff(names...)
+	return names
 }
 
-// switchOff says how to keep br_netfilter off. A bridge's own switch is the
-// exception, so it is named beside.
-func switchOff(names ...string) string {
-	for i, n := range names {
-		names[i] = "net.bridge.bridge-nf-call-" + n + "=0"
+// switchOff says how to keep br_netfilter from running rules, by the names of its
+// switches. The namespace's and the bridge's own must both be off.
+func switchOff(bridge string, names ...string) string {
+	if len(names) == 0 {
+		return ""
 	}
-	return fmt.Sprintf(", keep it from bridged frames by 'sysctl %s' (and nf_call_… 0 at the bridge)", strings.Join(names, " "))
+	var all, own string
+	for _, n := range names {
+		all += " net.bridge.bridge-nf-call-" + n + "=0"
+		own += " nf_call_" + n + " 0"
+	}
+	return fmt.Sprintf(", keep br_netfilter from them by 'sysctl%s' (and 'ip link set %s type bridge%s')", all, bridge, own)
 }
 
 // A judgement is what a tool's rules mean for a bridge.
 type judgement struct {
-	code   vswitch.HoldCode
-	frames string // which frames
-	remedy string
+	code     vswitch.HoldCode
+	frames   string   // which frames
+	switches []string // of br_netfilter
 }
 
 // tool judges the rules of one of the older tools, and says whether bridged frames
@@ -163,11 +166,11 @@ type judgement struct {
 func (c calls) tool(name string) (judgement, bool) {
 	switch name {
 	case toolIP4:
-		return judgement{vswitch.HoldIptables, "IPv4 packets, by br_netfilter", switchOff("iptables")}, c.ip4
+		return judgement{vswitch.HoldIptables, "IPv4 packets, by br_netfilter", []string{"iptables"}}, c.ip4
 	case toolIP6:
-		return judgement{vswitch.HoldIptables, "IPv6 packets, by br_netfilter", switchOff("ip6tables")}, c.ip6
+		return judgement{vswitch.HoldIptables, "IPv6 packets, by br_netfilter", []string{"ip6tables"}}, c.ip6
 	case toolARP:
-		return judgement{vswitch.HoldIptables, "ARP packets, by br_netfilter", switchOff("arptables")}, c.arp
+		return judgement{vswitch.HoldIptables, "ARP packets, by br_netfilter", []string{"arptables"}}, c.arp
 	}
-	return judgement{vswitch.HoldEbtables, "frames", ""}, true
+	return judgement{vswitch.HoldEbtables, "frames", nil}, true
 }

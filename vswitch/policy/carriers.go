@@ -9,11 +9,7 @@ import (
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
-// carriers gives the ports whose frames a device carries, by the names of the
-// devices below ports: those of a bond, and what a VLAN is on.
-func carriers(ports map[int]vswitch.Port) (map[string][]int, error) {
-	var links []netlink.Link
-	var err error
+func readLinks() (links []netlink.Link, err error) {
 	for range 3 {
 		if links, err = netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
@@ -22,6 +18,12 @@ func carriers(ports map[int]vswitch.Port) (map[string][]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing devices: %w", err)
 	}
+	return links, nil
+}
+
+// carriers gives the ports whose frames a device carries, by the names of the
+// devices below ports: those of a bond, and what a VLAN is on.
+func carriers(links []netlink.Link, ports map[int]vswitch.Port) map[string][]int {
 	byIndex := map[int]netlink.Link{}
 	slaves := map[int][]netlink.Link{}
 	for _, l := range links {
@@ -53,5 +55,5 @@ func carriers(ports map[int]vswitch.Port) (map[string][]int, error) {
 			descend(l, ifindex, 0)
 		}
 	}
-	return below, nil
+	return below
 }

@@ -127,7 +127,7 @@ func (c chain) direction(p vswitch.Port, below map[string][]int) vswitch.Directi
 // nftReason is what is said of a table whose chains bridged frames meet.
 type nftReason struct{ what, remedy string }
 
-func nftTables(chains []chain, br calls) (reasons []nftReason) {
+func nftTables(chains []chain, br calls, bridge string) (reasons []nftReason) {
 	var tables [][]chain
 	for _, c := range chains {
 		if !c.onBridges(br) {
@@ -151,17 +151,17 @@ func nftTables(chains []chain, br calls) (reasons []nftReason) {
 		}
 		if t[0].family != unix.NFPROTO_BRIDGE {
 			r.what = fmt.Sprintf("nftables table %s %s decides over bridged IP packets, by br_netfilter: %s", family, t[0].table, list(effects))
-			r.remedy += br.remedy(t[0].family)
+			r.remedy += switchOff(bridge, br.switches(t[0].family)...)
 		}
 		reasons = append(reasons, r)
 	}
 	return reasons
 }
 
-// nftables reads the chains of nftables by nfnetlink itself: a library that knew
+// A ruleset is that of nftables. It reads the chains by nfnetlink itself: a library that knew
 // less of a newer kernel's ways to name devices would hide a rule, and the chain's
 // own count of its rules saves reading these, of which a host may have thousands.
-type nftables struct {
+type ruleset struct {
 	absent     bool // the kernel has no nftables, and there was no module
 	have       bool
 	generation uint32
@@ -173,7 +173,7 @@ var errInterrupted = errors.New("the rules keep changing")
 
 // read gives the hooked chains that are not without effect, in the order of their
 // tables. While the ruleset's generation stays the same it costs one request.
-func (n *nftables) read() ([]chain, error) {
+func (n *ruleset) read() ([]chain, error) {
 	// The first request makes the kernel load its module. If there is none, each
 	// further one would start modprobe in vain.
 	if n.absent && !moduleLoaded("nf_tables") {
@@ -209,7 +209,7 @@ func (n *nftables) read() ([]chain, error) {
 	return n.chains, nil
 }
 
-func (n *nftables) refresh(c *netlink.Conn) error {
+func (n *ruleset) refresh(c *netlink.Conn) error {
 	// The generation comes first: a change after it is read again the next time.
 	generation, err := readGeneration(c)
 	if err != nil {

@@ -24,6 +24,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/tapswitch/tapswitch/vswitch"
@@ -40,8 +41,9 @@ type Options struct {
 // for one goroutine at a time.
 type Reader struct {
 	accepted []string
-	nftables nftables
+	ruleset  ruleset
 	ebtables ebtables
+	names    map[int]string // of ports when chains on devices were last read
 }
 
 // NewReader makes a Reader, which holds no resources.
@@ -96,29 +98,47 @@ func (r *Reader) read(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Port
 			f.unread = append(f.unread, err)
 		}
 	}
+	// Before Linux 6.16 a chain leaves a device that goes, and does not come back to
+	// one of the same name, neither of which makes a new generation.
+	if names := deviceNames(ports); slices.ContainsFunc(r.ruleset.chains, chain.onDevices) && !maps.Equal(names, r.names) {
+		r.names = names
+		r.ruleset.have = false
+	}
 	var err error
-	f.chains, err = r.nftables.read()
+	f.chains, err = r.ruleset.read()
 	note(err)
 	if slices.ContainsFunc(f.chains, chain.onDevices) {
-		f.below, err = carriers(ports)
+		links, err := readLinks()
 		note(err)
+		f.below = carriers(links, ports)
 	}
 	f.tables, err = r.ebtables.read()
-	note(err)
-	f.calls, err = readCalls()
 	note(err)
 	for _, x := range xtables {
 		tables, err := x.read()
 		note(err)
 		f.tables = append(f.tables, tables...)
 	}
-	if f.needsCalls() {
-		f.calling, err = readBridgeCalls(bridges)
+	if rules := f.wanted(); rules != (calls{}) {
+		f.calls, err = readCalls()
 		note(err)
+		// A bridge's own settings can only add to those of the namespace.
+		if rules.or(f.calls) != f.calls {
+			f.calling, err = readBridgeCalls(bridges)
+			note(err)
+		}
 	}
 	f.qdiscs, err = readQdiscs(ports)
 	note(err)
 	return f
+}
+
+func deviceNames(ports map[int]vswitch.Port) map[int]string {
+	names := make(map[int]string, len(ports))
+	for ifindex, p := range ports {
+		names[ifindex] = p.Name
+	}
+	return names
 }
 
 // reasons judges what was found.
@@ -135,17 +155,17 @@ func (f *found) reasons(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Po
 	}
 	for ifindex, br := range bridges {
 		for _, err := range f.unread {
-			hold(ifindex, br, vswitch.HoldUnread, vswitch.Both, err.Error(), "nobody knows what it would have told, so nothing goes past it: mend it")
+			hold(ifindex, br, vswitch.HoldUnread, vswitch.Both, "what decides over bridged frames is not known: "+err.Error(), "mend that")
 		}
 		c := f.calls.or(f.calling[ifindex])
-		for _, t := range nftTables(f.chains, c) {
+		for _, t := range nftTables(f.chains, c, br.Name) {
 			hold(ifindex, br, vswitch.HoldNftables, vswitch.Both, t.what, t.remedy)
 		}
 		for _, t := range f.tables {
 			if tool, ok := c.tool(t.tool); ok {
 				hold(ifindex, br, tool.code, vswitch.Both,
 					fmt.Sprintf("%s table %s decides over bridged %s: %s", t.tool, t.name, tool.frames, list(t.chains)),
-					fmt.Sprintf("take the rules out (see '%s -t %s -L')%s", t.tool, t.name, tool.remedy))
+					fmt.Sprintf("take the rules out (see '%s -t %s -L')%s", t.tool, t.name, switchOff(br.Name, tool.switches...)))
 			}
 		}
 	}

@@ -2,14 +2,23 @@ package policy
 
 import (
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"time"
 
-	"github.com/vishvananda/netlink"
+	"github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/vswitch"
 )
+
+// maxDatagram is the size of the read buffer: the kernel packs a dump into
+// datagrams as large as that, up to 32 KiB, and a full host has a long one.
+const maxDatagram = 64 << 10
 
 // A qdisc is a queueing discipline on a guest's port that limits or drops.
 type qdisc struct {
@@ -33,20 +42,22 @@ var harmless = map[string]bool{
 // guest would still have the tc way, which is that of other guests' frames and of
 // bulk TCP; as there is one, Out, all frames to it go by the bridge.
 func readQdiscs(ports map[int]vswitch.Port) (found []qdisc, err error) {
-	var all []netlink.Qdisc
+	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{MessageBufferSize: maxDatagram})
+	if err != nil {
+		return nil, fmt.Errorf("opening a netlink socket for qdiscs: %w", err)
+	}
+	defer c.Close()
+	request := netlink.Message{
+		Header: netlink.Header{Type: unix.RTM_GETQDISC, Flags: netlink.Request | netlink.Dump},
+		Data:   make([]byte, nl.SizeofTcMsg),
+	}
 	for range 3 {
-		if all, err = netlink.QdiscList(nil); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if found, err = dumpQdiscs(c, request, ports); !errors.Is(err, errInterrupted) {
 			break
 		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listing qdiscs: %w", err)
-	}
-	for _, q := range all {
-		a := q.Attrs()
-		if p, ok := ports[a.LinkIndex]; ok && p.Role == vswitch.RoleGuest && limits(q) {
-			found = append(found, qdisc{a.LinkIndex, q.Type(), fmt.Sprintf("%x:", a.Handle>>16)})
-		}
 	}
 	slices.SortFunc(found, func(a, b qdisc) int {
 		return cmp.Or(cmp.Compare(a.ifindex, b.ifindex), cmp.Compare(a.handle, b.handle))
@@ -54,12 +65,66 @@ func readQdiscs(ports map[int]vswitch.Port) (found []qdisc, err error) {
 	return found, nil
 }
 
-// limits says whether a qdisc may do more than wait for its device.
-func limits(q netlink.Qdisc) bool {
-	if fq, ok := q.(*netlink.Fq); ok && fq.FlowMaxRate != 0 && fq.FlowMaxRate != ^uint32(0) {
-		return true
+func dumpQdiscs(c *netlink.Conn, request netlink.Message, ports map[int]vswitch.Port) (found []qdisc, err error) {
+	if err := c.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return nil, err
+	}
+	if _, err := c.Send(request); err != nil {
+		return nil, err
+	}
+	var interrupted error
+	for m, err := range c.ReceiveIter() {
+		if err != nil {
+			return nil, err
+		}
+		if m.Header.Flags&netlink.DumpInterrupted != 0 {
+			interrupted = errInterrupted
+		}
+		var tc nl.TcMsg
+		if _, err := binary.Decode(m.Data, native, &tc); err != nil {
+			return nil, fmt.Errorf("reading a qdisc: %w", err)
+		}
+		if p, ok := ports[int(tc.Ifindex)]; !ok || p.Role != vswitch.RoleGuest {
+			continue
+		}
+		q, limits, err := parseQdisc(tc, m.Data[nl.SizeofTcMsg:])
+		if err != nil {
+			return nil, fmt.Errorf("reading a qdisc: %w", err)
+		}
+		if limits {
+			found = append(found, q)
+		}
+	}
+	return found, interrupted
+}
+
+// parseQdisc reads a qdisc, and says whether it may do more than wait for its
+// device.
+func parseQdisc(tc nl.TcMsg, attributes []byte) (q qdisc, limits bool, err error) {
+	q = qdisc{ifindex: int(tc.Ifindex), handle: fmt.Sprintf("%x:", tc.Handle>>16)}
+	ad, err := netlink.NewAttributeDecoder(attributes)
+	if err != nil {
+		return q, false, err
+	}
+	rate := uint32(math.MaxUint32)
+	for ad.Next() {
+		switch ad.Type() {
+		case nl.TCA_KIND:
+			q.kind = ad.String()
+		case nl.TCA_OPTIONS:
+			if q.kind == "fq" { // the kind comes first
+				ad.Nested(func(ad *netlink.AttributeDecoder) error {
+					for ad.Next() {
+						if ad.Type() == nl.TCA_FQ_FLOW_MAX_RATE {
+							rate = ad.Uint32()
+						}
+					}
+					return nil
+				})
+			}
+		}
 	}
 	// Those that the kernel gives to a device by itself have no handle; whatever
 	// the system's default is, it is nobody's limit for this port.
-	return q.Attrs().Handle != netlink.HANDLE_NONE && !harmless[q.Type()]
+	return q, tc.Handle != 0 && !harmless[q.kind] || rate != math.MaxUint32, ad.Err()
 }

@@ -1,0 +1,88 @@
+package policy
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// A table as the kernel tells it: the rules of each hook before its policy, all
+// of one size.
+func tableOf(x *xtable, valid uint32, rules map[int]int, policies map[int]int32) (info, entries []byte) {
+	const size = 256 // more than any real entry
+	info = make([]byte, tableNameLen+4+2*4*x.hooks+8)
+	native.PutUint32(info[tableNameLen:], valid)
+	for hook := range x.hooks {
+		if valid&(1<<hook) == 0 {
+			continue
+		}
+		at := func(n int) []byte { return info[tableNameLen+4+4*n:] }
+		native.PutUint32(at(hook), uint32(len(entries)))
+		entries = append(entries, make([]byte, size*rules[hook])...)
+		native.PutUint32(at(x.hooks+hook), uint32(len(entries)))
+		policy := make([]byte, size)
+		native.PutUint16(policy[x.targetOffset:], uint16(x.targetOffset+28))
+		verdict := int32(-2) // accept
+		if p, ok := policies[hook]; ok {
+			verdict = p
+		}
+		native.PutUint32(policy[x.targetOffset+28+targetHeader:], uint32(verdict))
+		entries = append(entries, policy...)
+	}
+	native.PutUint32(info[len(info)-4:], uint32(len(entries)))
+	return info, entries
+}
+
+func TestXtable(t *testing.T) {
+	const drop = verdictDrop
+	ip4, ip6, arp := xtables[0], xtables[1], xtables[2]
+	for _, tt := range []struct {
+		name     string
+		x        *xtable
+		valid    uint32
+		rules    map[int]int
+		policies map[int]int32
+		want     []effect
+	}{
+		{name: "empty filter", x: ip4, valid: 0b01110},
+		{name: "input and output", x: ip4, valid: 0b01110, rules: map[int]int{1: 3, 3: 2}, policies: map[int]int32{1: drop, 3: drop}},
+		{name: "forward", x: ip4, valid: 0b01110, rules: map[int]int{2: 1}, want: []effect{{"FORWARD", true, false}}},
+		{name: "forward drops", x: ip4, valid: 0b01110, rules: map[int]int{1: 7}, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true}}},
+		{name: "forward of IPv6 drops", x: ip6, valid: 0b01110, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true}}},
+		{name: "mangle", x: ip6, valid: 0b11111, rules: map[int]int{0: 1, 4: 2}, want: []effect{{"PREROUTING", true, false}, {"POSTROUTING", true, false}}},
+		{name: "arp's own", x: arp, valid: 0b011, rules: map[int]int{0: 1, 1: 1}},
+		{name: "arp forward drops", x: arp, valid: 0b111, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true}}},
+	} {
+		info, entries := tableOf(tt.x, tt.valid, tt.rules, tt.policies)
+		got := tt.x.withRules(info)
+		if len(got) == 0 {
+			var err error
+			if got, err = tt.x.withPolicy(info, entries); err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+		}
+		if d := cmp.Diff(tt.want, got, cmp.AllowUnexported(effect{})); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, d)
+		}
+	}
+	info, entries := tableOf(ip4, 0b01110, nil, nil)
+	for _, n := range []int{0, 200, 400} {
+		if _, err := ip4.withPolicy(info, entries[:n]); err == nil {
+			t.Errorf("%d bytes of entries are a table", n)
+		}
+	}
+}
+
+// To look must not make the tables that it looks for.
+func TestXtablesStayAway(t *testing.T) {
+	h := newHost(t, 0)
+	if holds := h.holds(t, NewReader(Options{})); len(holds) > 0 {
+		t.Errorf("held for %v", holds)
+	}
+	for _, x := range xtables {
+		out, err := h.Command(t.Context(), "cat", "/proc/net/"+x.names).Output()
+		if err == nil && len(out) > 0 {
+			t.Errorf("%s has tables now: %s", x.tool, out)
+		}
+	}
+}
