@@ -25,7 +25,16 @@ func ping(t *testing.T, from, to *lab.Node) {
 // to another.
 func (h *host) checkFast(t *testing.T, from, to *lab.Node, port, back string) {
 	t.Helper()
-	ping(t, from, to) // finds the way
+	// The first ones find the way, and the daemon follows the bridge in its own
+	// time.
+	there, andBack := h.count(t, port, vswitch.Redirected), h.count(t, back, vswitch.Redirected)
+	for began := time.Now(); h.count(t, port, vswitch.Redirected) == there || h.count(t, back, vswitch.Redirected) == andBack; {
+		if time.Since(began) > 5*time.Second {
+			t.Errorf("nothing is redirected: %v, %v", h.verdicts(t, port), h.verdicts(t, back))
+			return
+		}
+		ping(t, from, to)
+	}
 	before := h.count(t, port, vswitch.Redirected)
 	beforeBack := h.count(t, back, vswitch.Redirected)
 	ping(t, from, to)
