@@ -103,3 +103,34 @@ func serial(data []byte) (uint64, bool) {
 	}
 	return binary.BigEndian.Uint64(data[ethLen+at+len(serialMagic):]), true
 }
+
+// A Difference says where the two hosts differ, and what went before.
+type Difference struct{ text string }
+
+func (d *Difference) Error() string { return d.text }
+
+// difference makes an error of what was found and of the frames around it.
+func (p *pair) difference(found []string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the hosts differ in %d things\n", len(found))
+	for i, d := range found {
+		if i == shownDifferences {
+			b.WriteString("…\n")
+			break
+		}
+		b.WriteString(d + "\n")
+	}
+	first := strings.Join(found[:1], "")
+	b.WriteString("what went in since the last comparison:\n")
+	for i, e := range p.journal {
+		if e.frame == nil {
+			fmt.Fprintf(&b, "%4d %s\n", i, e.what)
+			continue
+		}
+		fmt.Fprintf(&b, "%4d %s → %s %v\n", i, source(e.frame.data), destination(e.frame.data), e.frame)
+		if n, ok := serial(e.frame.data); ok && strings.Contains(first, fmt.Sprintf("frame %d,", n)) {
+			b.WriteString(describe(e.frame.header[:], e.frame.data))
+		}
+	}
+	return &Difference{b.String()}
+}

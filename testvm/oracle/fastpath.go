@@ -41,13 +41,6 @@ type fastPath struct {
 // verdicts counts frames by verdict.
 type verdicts map[vswitch.Verdict]uint64
 
-func (v verdicts) sum() (n uint64) {
-	for _, frames := range v {
-		n += frames
-	}
-	return n
-}
-
 func startFastPath(ctx context.Context, h *host, path string, log io.Writer) (*fastPath, error) {
 	f := &fastPath{host: h, path: path, log: log, counts: map[int]verdicts{}, before: map[int]verdicts{}}
 	if err := f.start(ctx); err != nil {
@@ -71,13 +64,10 @@ func (f *fastPath) start(ctx context.Context) error {
 	return err
 }
 
-// restart kills the daemon and starts another, which adopts the datapath.
-func (f *fastPath) restart(ctx context.Context) error {
+// kill kills the daemon, until start starts another, which adopts the datapath.
+func (f *fastPath) kill() error {
 	f.api.Close()
-	if err := f.daemon.Kill(); err != nil {
-		return err
-	}
-	return f.start(ctx)
+	return f.daemon.Kill()
 }
 
 // stall keeps the daemon from renewing the datapath's lease, until resume.

@@ -28,6 +28,8 @@ type host struct {
 	sockets      []*socket
 	locals       []*socket // of local, which are drained: no mark comes there
 	round        uint32
+	// noFlood keeps frames for unknown addresses from the ports.
+	noFlood bool
 }
 
 // ageing of learned addresses. The fast path has them refreshed every 32nd part
@@ -192,6 +194,14 @@ func (h *host) plug(number int) error {
 		); err != nil {
 			return fmt.Errorf("preparing %s: %w", p.spec.name, err)
 		}
+		if h.noFlood {
+			if err := h.enslave(link); err != nil { // still down
+				return err
+			}
+			if err := h.setSetting(number, flood, false); err != nil {
+				return err
+			}
+		}
 		if err := h.lab.Plug(p.spec.name); err != nil {
 			return err
 		}
@@ -200,6 +210,17 @@ func (h *host) plug(number int) error {
 		return err
 	}
 	return h.awaitRunning(number)
+}
+
+func (h *host) enslave(link netlink.Link) error {
+	bridge, err := h.lab.Host.Link(lab.BridgeDev)
+	if err != nil {
+		return err
+	}
+	if err := h.lab.Host.Netlink().LinkSetMaster(link, bridge); err != nil {
+		return fmt.Errorf("making %s a port: %w", link.Attrs().Name, err)
+	}
+	return nil
 }
 
 // unplug takes a guest's tap away.

@@ -25,6 +25,9 @@ type inbox struct {
 	marks   map[mark]bool
 	arrived chan struct{} // closed and replaced when a mark has come
 	err     error         // why nothing more comes
+	// to gets the frames in place of outputs, if it is set. It must not hold on to
+	// its argument.
+	to func(data []byte)
 }
 
 func newInbox() *inbox {
@@ -39,6 +42,10 @@ func (b *inbox) add(header, data []byte) {
 	m, isMark := parseMark(data)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if !isMark && b.to != nil {
+		b.to(data)
+		return
+	}
 	if !isMark {
 		o := Output{Data: string(data)}
 		copy(o.Header[:], header)
@@ -47,6 +54,13 @@ func (b *inbox) add(header, data []byte) {
 	}
 	b.marks[m] = true
 	b.wake()
+}
+
+// divert hands all further frames to f, while no other is handed to it.
+func (b *inbox) divert(f func(data []byte)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.to = f
 }
 
 // end says that nothing more comes.

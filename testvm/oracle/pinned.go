@@ -29,8 +29,8 @@ type (
 		dest, seen uint32
 	}
 	portSlot struct {
-		ifindex, _, _, flags, maxFrame, _ uint32
-		_                                 uint64
+		ifindex, _, _, _, _, _ uint32
+		_                      uint64
 	}
 )
 

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -94,7 +95,7 @@ func (p *port) close() error {
 	if p.tap == nil {
 		return nil
 	}
-	if err := p.tap.Close(); err != nil && err != os.ErrClosed {
+	if err := p.tap.Close(); err != nil && !errors.Is(err, os.ErrClosed) {
 		return fmt.Errorf("closing %s: %w", p.spec.name, err)
 	}
 	return nil

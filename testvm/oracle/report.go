@@ -1,0 +1,57 @@
+package oracle
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tapswitch/tapswitch/vswitch"
+)
+
+// A Report says what was compared.
+type Report struct {
+	Frames  int
+	Out     int            // frames that came out of the plain host
+	Kinds   map[string]int // frames by kind
+	Changes map[string]int
+	// Verdicts are those on the frames and on the oracle's own marks.
+	Verdicts map[vswitch.Verdict]uint64
+	// Returned counts entries that the daemon brought back, because it refreshed
+	// them in the moment in which they were deleted.
+	Returned int
+	// Settling is how long the datapath was waited for, and Longest at most.
+	Settling, Longest time.Duration
+	Elapsed           time.Duration
+}
+
+// Redirected is the share of frames that went by the fast path.
+func (r *Report) Redirected() float64 {
+	var all uint64
+	for _, n := range r.Verdicts {
+		all += n
+	}
+	return float64(r.Verdicts[vswitch.Redirected]) / float64(max(all, 1))
+}
+
+func (r *Report) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d frames in, %d out, %.0f%% redirected, %.1fs, of which %.1fs waiting for the datapath (%v at most), %d entries returned",
+		r.Frames, r.Out, 100*r.Redirected(), r.Elapsed.Seconds(), r.Settling.Seconds(), r.Longest.Round(time.Millisecond), r.Returned)
+	for _, v := range vswitch.Verdicts() {
+		if r.Verdicts[v] > 0 {
+			fmt.Fprintf(&b, "\n%12d %s", r.Verdicts[v], v)
+		}
+	}
+	for _, counts := range []map[string]int{r.Kinds, r.Changes} {
+		b.WriteString("\n")
+		for i, name := range slices.Sorted(maps.Keys(counts)) {
+			if i > 0 {
+				b.WriteString(", ")
+			}
+			fmt.Fprintf(&b, "%s %d", name, counts[name])
+		}
+	}
+	return b.String()
+}
