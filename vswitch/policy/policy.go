@@ -107,7 +107,7 @@ func (r *Reader) read(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Port
 	var err error
 	f.chains, err = r.ruleset.read()
 	note(err)
-	if slices.ContainsFunc(f.chains, chain.onDevices) {
+	if needsCarriers(f.chains, ports) {
 		links, err := readLinks()
 		note(err)
 		f.below = carriers(links, ports)
@@ -131,6 +131,17 @@ func (r *Reader) read(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Port
 	f.qdiscs, err = readQdiscs(ports)
 	note(err)
 	return f
+}
+
+// needsCarriers says whether a chain belongs to a device that may be below a port.
+func needsCarriers(chains []chain, ports map[int]vswitch.Port) bool {
+	own := map[string]bool{}
+	for _, p := range ports {
+		own[p.Name] = true
+	}
+	return slices.ContainsFunc(chains, func(c chain) bool {
+		return c.onDevices() && slices.ContainsFunc(c.devices, func(m deviceMatch) bool { return m.prefix || !own[m.name] })
+	})
 }
 
 func deviceNames(ports map[int]vswitch.Port) map[int]string {

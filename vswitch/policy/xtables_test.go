@@ -1,9 +1,15 @@
 package policy
 
 import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 // A table as the kernel tells it: the rules of each hook before its policy, all
@@ -69,6 +75,84 @@ func TestXtable(t *testing.T) {
 	for _, n := range []int{0, 200, 400} {
 		if _, err := ip4.withPolicy(info, entries[:n]); err == nil {
 			t.Errorf("%d bytes of entries are a table", n)
+		}
+	}
+}
+
+// setPolicy does what 'iptables -P' does, for the tool's table filter. The kernel
+// refuses a table whose policy is not where it has to be.
+func (x *xtable) setPolicy(hook int, verdict int32) error {
+	fd, err := unix.Socket(x.domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	info := make([]byte, tableNameLen+4+2*4*x.hooks+8)
+	copy(info, "filter")
+	if err := getsockopt(fd, x.level, x.getInfo, info); err != nil {
+		return fmt.Errorf("asking for the table: %w", err)
+	}
+	entries := make([]byte, entriesHeader+int(native.Uint32(info[len(info)-4:])))
+	copy(entries, info[:tableNameLen])
+	copy(entries[tableNameLen:], info[len(info)-4:])
+	if err := getsockopt(fd, x.level, x.getInfo+1, entries); err != nil {
+		return fmt.Errorf("reading the table: %w", err)
+	}
+	entries = entries[entriesHeader:]
+	policy := native.Uint32(info[tableNameLen+4+4*(x.hooks+hook):])
+	target := policy + uint32(native.Uint16(entries[int(policy)+x.targetOffset:]))
+	native.PutUint32(entries[target+targetHeader:], uint32(verdict))
+
+	// struct ipt_replace: name, valid_hooks; num_entries, size; hook_entry,
+	// underflow; num_counters, counters; entries
+	number := native.Uint32(info[len(info)-8:])
+	counters := make([]byte, 16*number)
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&counters[0])
+	replace := slices.Concat(info[:tableNameLen+4], info[len(info)-8:], info[tableNameLen+4:len(info)-8])
+	replace = native.AppendUint32(replace, number)
+	replace = native.AppendUint64(replace, uint64(uintptr(unsafe.Pointer(&counters[0]))))
+	replace = append(replace, entries...)
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(x.level), uintptr(x.getInfo),
+		uintptr(unsafe.Pointer(&replace[0])), uintptr(len(replace)), 0)
+	if errno != 0 {
+		return fmt.Errorf("replacing the table: %w", errno)
+	}
+	return nil
+}
+
+// The kernel's own tables are read as they are.
+func TestXtablesOfKernel(t *testing.T) {
+	h := newHost(t, 0)
+	for _, x := range xtables {
+		set := func(hook int, verdict int32) (tables []table, err error) {
+			err = h.Do(func() (err error) {
+				if err = x.setPolicy(hook, verdict); err == nil {
+					tables, err = x.read()
+				}
+				return err
+			})
+			return tables, err
+		}
+		tables, err := set(2, -2)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOPROTOOPT) {
+			t.Logf("this kernel has no legacy %s", x.tool)
+			continue
+		}
+		if err != nil || len(tables) != 0 {
+			t.Errorf("%s with a table without effect has %+v (%v)", x.tool, tables, err)
+		}
+		tables, err = set(2, verdictDrop)
+		want := []table{{x.tool, "filter", []effect{{"FORWARD", false, true}}}}
+		if d := cmp.Diff(want, tables, cmp.AllowUnexported(table{}, effect{})); err != nil || d != "" {
+			t.Errorf("%s that drops what is forwarded: %v (-want +got):\n%s", x.tool, err, d)
+		}
+		if tables, err = set(2, -2); err != nil || len(tables) != 0 {
+			t.Errorf("%s that accepts again has %+v (%v)", x.tool, tables, err)
+		}
+		if tables, err = set(1, verdictDrop); err != nil || len(tables) != 0 {
+			t.Errorf("%s that drops what is for the host has %+v (%v)", x.tool, tables, err)
 		}
 	}
 }
