@@ -164,18 +164,19 @@ func drawPlots(c draw.Canvas, caption string, plots ...*plot.Plot) {
 		line = 0.6 * vg.Centimeter
 		key  = 0.3 * vg.Centimeter
 	)
-	at := vg.Point{X: c.Center().X, Y: c.Min.Y + edge + line/2}
-	c.FillText(style, at, caption)
-	style.XAlign = draw.XLeft
-	at = vg.Point{X: c.Center().X - 1.5*legendColumn, Y: at.Y + line}
-	for _, p := range plotted {
-		c.FillPolygon(p.colour, []vg.Point{{X: at.X, Y: at.Y}, {X: at.X + key, Y: at.Y}, {X: at.X + key, Y: at.Y + key}, {X: at.X, Y: at.Y + key}})
-		c.FillText(style, vg.Point{X: at.X + 1.5*key, Y: at.Y + key}, p.way)
-		at.X += legendColumn
-	}
-	tiles := draw.Tiles{Rows: 1, Cols: len(plots), PadX: edge, PadLeft: edge, PadRight: edge, PadTop: edge, PadBottom: edge + 2*line}
+	tiles := draw.Tiles{Rows: 1, Cols: len(plots), PadX: edge, PadLeft: edge, PadRight: edge, PadTop: edge, PadBottom: edge + 3*line}
 	for i, canvas := range plot.Align([][]*plot.Plot{plots}, tiles, c)[0] {
 		plots[i].Draw(canvas)
+	}
+	style.YAlign = draw.YBottom
+	at := vg.Point{X: c.Center().X, Y: c.Min.Y + edge}
+	c.FillText(style, at, caption)
+	style.XAlign = draw.XLeft
+	at = vg.Point{X: c.Center().X - 1.5*legendColumn, Y: at.Y + 1.5*line}
+	for _, p := range plotted {
+		c.FillPolygon(p.colour, []vg.Point{{X: at.X, Y: at.Y}, {X: at.X + key, Y: at.Y}, {X: at.X + key, Y: at.Y + key}, {X: at.X, Y: at.Y + key}})
+		c.FillText(style, vg.Point{X: at.X + 1.5*key, Y: at.Y}, p.way)
+		at.X += legendColumn
 	}
 }
 
