@@ -12,7 +12,9 @@ import (
 // A daemon that is killed leaves the datapath to the next one, at a moment of
 // which no frame takes notice.
 func TestRestart(t *testing.T) {
-	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{})
+	// However long a start takes on a busy machine: deadlines have tests of their own.
+	o := lab.DaemonOptions{Config: longLease}
+	h := newHost(t, lab.Options{Guests: 1}, o)
 	g := h.Guests[0]
 	ctx := within(t, time.Minute)
 	down := stream(t, h.Wire, g.Node, lab.StreamOptions{Rate: 10000})
@@ -30,7 +32,7 @@ func TestRestart(t *testing.T) {
 	}
 	for round := range 20 {
 		h.kill(t)
-		h.start(t, lab.DaemonOptions{})
+		h.start(t, o)
 		st, err := h.api.Status(ctx)
 		if err != nil {
 			t.Fatal(err)
