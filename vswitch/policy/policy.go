@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/tapswitch/tapswitch/vswitch"
 )
@@ -43,17 +44,48 @@ type Reader struct {
 	accepted []string
 	ruleset  ruleset
 	ebtables ebtables
-	names    map[int]string // of ports when chains on devices were last read
+
+	fresh   time.Duration // how long what was found serves
+	found   *found
+	at      time.Time // when it was found
+	devices map[int]device
 }
 
+// A device is a bridge or a port, as far as what is found depends on it.
+type device struct {
+	name string
+	role vswitch.Role
+}
+
+// freshFor is how long what was found serves while bridges and ports are the same:
+// when a guest starts, events come in crowds.
+const freshFor = 100 * time.Millisecond
+
 // NewReader makes a Reader, which holds no resources.
-func NewReader(o Options) *Reader { return &Reader{accepted: o.AcceptBypass} }
+func NewReader(o Options) *Reader { return &Reader{accepted: o.AcceptBypass, fresh: freshFor} }
 
 // Holds gives the reasons to hold back for policies, by the ifindex of a port, or
 // of a bridge for all its ports. What can't be read is a reason too: it may hide a
-// rule. It needs CAP_NET_ADMIN in the user namespace that owns the network's.
+// rule. For the same bridges and ports it looks again after 100 ms. It needs CAP_NET_ADMIN in the user namespace that owns the network's.
 func (r *Reader) Holds(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Port) map[int][]vswitch.HoldReason {
-	return r.read(bridges, ports).reasons(bridges, ports, r.accepted)
+	devices := make(map[int]device, len(bridges)+len(ports))
+	for ifindex, br := range bridges {
+		devices[ifindex] = device{name: br.Name}
+	}
+	for ifindex, p := range ports {
+		devices[ifindex] = device{p.Name, p.Role}
+	}
+	same := maps.Equal(devices, r.devices)
+	if r.found == nil || !same || time.Since(r.at) >= r.fresh {
+		// Before Linux 6.16 a chain leaves a device that goes, and does not come back
+		// to one of the same name, neither of which makes a new generation.
+		if !same && slices.ContainsFunc(r.ruleset.chains, chain.onDevices) {
+			r.ruleset.have = false
+		}
+		r.at, r.devices = time.Now(), devices
+		r.found = r.read(bridges, ports)
+	}
+	return r.found.reasons(bridges, ports, r.accepted)
 }
 
 // found is what a look has found, as yet without a judgement.
@@ -98,12 +130,6 @@ func (r *Reader) read(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Port
 			f.unread = append(f.unread, err)
 		}
 	}
-	// Before Linux 6.16 a chain leaves a device that goes, and does not come back to
-	// one of the same name, neither of which makes a new generation.
-	if names := deviceNames(ports); slices.ContainsFunc(r.ruleset.chains, chain.onDevices) && !maps.Equal(names, r.names) {
-		r.names = names
-		r.ruleset.have = false
-	}
 	var err error
 	f.chains, err = r.ruleset.read()
 	note(err)
@@ -142,14 +168,6 @@ func needsCarriers(chains []chain, ports map[int]vswitch.Port) bool {
 	return slices.ContainsFunc(chains, func(c chain) bool {
 		return c.onDevices() && slices.ContainsFunc(c.devices, func(m deviceMatch) bool { return m.prefix || !own[m.name] })
 	})
-}
-
-func deviceNames(ports map[int]vswitch.Port) map[int]string {
-	names := make(map[int]string, len(ports))
-	for ifindex, p := range ports {
-		names[ifindex] = p.Name
-	}
-	return names
 }
 
 // reasons judges what was found.
