@@ -60,9 +60,8 @@ type hooksPort struct {
 type hooksPortFlags uint32
 
 const (
-	hooksPortFlagsPORT_IN   hooksPortFlags = 1
-	hooksPortFlagsPORT_OUT  hooksPortFlags = 2
-	hooksPortFlagsPORT_BULK hooksPortFlags = 4
+	hooksPortFlagsPORT_IN  hooksPortFlags = 1
+	hooksPortFlagsPORT_OUT hooksPortFlags = 2
 )
 
 type hooksSwitchControl struct {

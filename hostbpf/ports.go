@@ -129,9 +129,6 @@ func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
 	if c.Out {
 		flags |= hooksPortFlagsPORT_OUT
 	}
-	if c.Role == vswitch.RoleGuest {
-		flags |= hooksPortFlagsPORT_BULK
-	}
 	p := &t.slots[slot]
 	// A shorter limit comes into force before the port opens, a longer one never
 	// early: the flags are stored between.

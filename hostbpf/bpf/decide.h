@@ -53,6 +53,10 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, _
 	if (f->tagged || has_tag(f->eth))
 		return VERDICT_PASS_TAGGED;
 
+	/* Wherever it goes: the tc hook asks all the rest again. */
+	if (f->choose && flow_bulk(ctl, f->eth, f->end, f->len, in->bridge, now))
+		return VERDICT_PASS_BULK;
+
 	dest = fdb_find(ctl, in->bridge, fdb_key(f->eth->h_source, 0), &seen);
 	if (!dest || (dest & 0xffff) != *slot)
 		return VERDICT_PASS_LEARN;
@@ -73,9 +77,6 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, _
 		return VERDICT_PASS_EGRESS_HELD;
 	if (f->len > to->max_frame)
 		return VERDICT_PASS_TOO_LONG;
-	if (f->choose && to->flags & PORT_BULK && ctl->bulk_len &&
-	    flow_bulk(ctl, f->eth, f->end, f->len, in->bridge, now))
-		return VERDICT_PASS_BULK;
 	*out = to->ifindex;
 	return VERDICT_REDIRECTED;
 }

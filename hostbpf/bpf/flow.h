@@ -65,7 +65,7 @@ static __always_inline __u64 flow_hash(const struct switch_control *ctl, const s
 static __always_inline bool flow_bulk(const struct switch_control *ctl, const struct ethhdr *eth,
 				      const void *end, __u32 len, __u32 bridge, __u32 now)
 {
-	__u64 hash = flow_hash(ctl, eth, end);
+	__u64 hash = ctl->bulk_len ? flow_hash(ctl, eth, end) : 0;
 	__u32 at, tag;
 	__u64 *flow;
 

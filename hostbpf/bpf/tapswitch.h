@@ -59,9 +59,8 @@ struct switch_control {
 };
 
 enum port_flags {
-	PORT_IN = 1,   /* frames may come in by the fast path */
-	PORT_OUT = 2,  /* frames may leave by the fast path */
-	PORT_BULK = 4, /* gains by getting bulk TCP merged: by tc, after GRO */
+	PORT_IN = 1,  /* frames may come in by the fast path */
+	PORT_OUT = 2, /* frames may leave by the fast path */
 };
 
 enum table_sizes {
