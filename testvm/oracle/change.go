@@ -99,7 +99,7 @@ func (p *pair) somePort(changed func(number int) bool) int {
 			found = append(found, i)
 		}
 	}
-	if len(found) > 0 && p.gen.chance(40*len(found)) {
+	if len(found) > 0 && p.gen.chance(60*len(found)) {
 		return one(p.gen, found)
 	}
 	return p.gen.IntN(len(specs))

@@ -57,7 +57,7 @@ func (g *generator) next() *frame {
 		at := g.IntN(allWeights)
 		for _, k := range kinds {
 			if at -= k.weight; at < 0 {
-				if f := k.make(g); f != nil {
+				if f := k.make(g); f != nil && !(g.steady && g.moves(f)) {
 					f.kind = k.name
 					return f
 				}
@@ -65,6 +65,11 @@ func (g *generator) next() *frame {
 			}
 		}
 	}
+}
+
+func (g *generator) moves(f *frame) bool {
+	_, moves := g.network.teaches(f)
+	return moves
 }
 
 func one[T any](g *generator, from []T) T { return from[g.IntN(len(from))] }

@@ -97,19 +97,24 @@ func (n *network) somePort(g *generator) (int, bool) {
 	return one(g, up), true
 }
 
-// learn notes the source of a frame. changes says that the bridges may have
-// learned it by this frame, and moves that they had it elsewhere before.
-func (n *network) learn(f *frame) (changes, moves bool) {
+// teaches says what a frame does to the bridges' tables: changes, that they may
+// learn its source by it, and moves, that they had it elsewhere before.
+func (n *network) teaches(f *frame) (changes, moves bool) {
 	s := source(f.data)
 	if s.group() || s == (mac{}) || n.own(s) || !n.ports[f.port].set[learning] {
 		return false, false
 	}
 	before, known := n.learned[s]
-	if known && before == f.port {
-		return false, false
+	changes = !known || before != f.port
+	return changes, changes && known
+}
+
+// learn notes where the source of a frame is.
+func (n *network) learn(f *frame) (changes, moves bool) {
+	if changes, moves = n.teaches(f); changes {
+		n.learned[source(f.data)] = f.port
 	}
-	n.learned[s] = f.port
-	return true, known
+	return changes, moves
 }
 
 // own says whether an address is the host's.
