@@ -138,13 +138,16 @@ func (d *Datapath) setControl(c *hooksSwitchControl) error {
 		c.Seed = newSeeds()
 	}
 	c.Netns, c.TxPortsId = netns, uint32(id)
-	// Often enough for ages in seconds, seldom enough to cost nothing.
-	atomic.StoreUint32(&c.SeenEvery, uint32(hz/4))
+	atomic.StoreUint32(&c.SeenEvery, uint32(d.lease.jiffies(SeenEvery)))
 	if !d.adopted { // what the process before was told holds until this one is
 		d.Choose(Choice{DefaultBulkFrame, DefaultBulkIdle})
 	}
 	return nil
 }
+
+// SeenEvery is how often the datapath notes that it sees an address: often enough
+// for ages in seconds, seldom enough to cost nothing.
+const SeenEvery = 250 * time.Millisecond
 
 // netnsInode tells this thread's network namespace from others.
 func netnsInode() (uint32, error) {

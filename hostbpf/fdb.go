@@ -29,8 +29,20 @@ type fdbTable struct {
 	graves  *graveyard
 	// index tells where each entry lies: bucket * ways + way.
 	index map[fdbIndexKey]int32
+	// resting are places whose entries have been removed lately. An address that
+	// comes back gets its own again at once: a program that has found its key
+	// reads a true dest either way.
+	resting map[fdbIndexKey]grave
+	removed uint64 // entries, ever
 	// used counts the places of a bucket that are not free, graves included.
 	used []uint8
+}
+
+// A grave is a place that waits for its grace period, which its number tells from
+// earlier ones.
+type grave struct {
+	place  int32
+	number uint64
 }
 
 // An fdbIndexKey is what an entry's key and the upper half of its dest say.
@@ -54,7 +66,7 @@ func newSeeds() (seed [3]uint64) {
 func newFDBTable(buckets []hooksFdbBucket, seed [3]uint64, graves *graveyard) *fdbTable {
 	t := &fdbTable{
 		buckets: buckets, seed: seed, graves: graves,
-		index: map[fdbIndexKey]int32{}, used: make([]uint8, len(buckets)),
+		index: map[fdbIndexKey]int32{}, resting: map[fdbIndexKey]grave{}, used: make([]uint8, len(buckets)),
 	}
 	for b := range buckets {
 		for w := range fdbWays {
@@ -104,6 +116,11 @@ func (t *fdbTable) set(k fdbIndexKey, slot uint32) error {
 		}
 		return nil
 	}
+	if g, ok := t.resting[k]; ok {
+		delete(t.resting, k)
+		t.put(k, g.place, dest)
+		return nil
+	}
 	if len(t.index) >= FDBCapacity {
 		return fmt.Errorf("adding an entry beyond %d: %w", FDBCapacity, vswitch.ErrFull)
 	}
@@ -118,14 +135,20 @@ func (t *fdbTable) set(k fdbIndexKey, slot uint32) error {
 		if e.Key != 0 || e.Dest != 0 {
 			continue
 		}
-		atomic.StoreUint32(&e.Seen, 0)
-		atomic.StoreUint32(&e.Dest, dest)
-		atomic.StoreUint64(&e.Key, k.key)
-		t.index[k] = place
+		t.put(k, place, dest)
 		t.used[b]++
 		return nil
 	}
 	return fmt.Errorf("adding an entry to full buckets: %w", vswitch.ErrFull)
+}
+
+// put writes an entry into a place that no program finds yet.
+func (t *fdbTable) put(k fdbIndexKey, place int32, dest uint32) {
+	e := t.entry(place)
+	atomic.StoreUint32(&e.Seen, 0)
+	atomic.StoreUint32(&e.Dest, dest)
+	atomic.StoreUint64(&e.Key, k.key)
+	t.index[k] = place
 }
 
 // remove takes an entry out. Its place is used again after a grace period,
@@ -138,7 +161,14 @@ func (t *fdbTable) remove(k fdbIndexKey) {
 	delete(t.index, k)
 	e := t.entry(place)
 	atomic.StoreUint64(&e.Key, 0)
+	t.removed++
+	g := grave{place, t.removed}
+	t.resting[k] = g
 	t.graves.bury(func() {
+		if t.resting[k] != g {
+			return // it came back meanwhile
+		}
+		delete(t.resting, k)
 		atomic.StoreUint32(&e.Dest, 0)
 		t.used[int(place)/fdbWays]--
 	})

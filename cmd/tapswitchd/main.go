@@ -112,6 +112,11 @@ func run(o options) (err error) {
 		return err
 	}
 	defer mirror.Close()
+	for _, name := range c.Uplinks {
+		if !hasPort(mirror, name) {
+			log.Warn("an uplink in the configuration is not a port of any bridge yet", "uplink", name)
+		}
+	}
 
 	s := newService(log, dp, mirror, c.Lease)
 	s.rules = policy.NewReader(policy.Options{AcceptBypass: c.AcceptBypass})
@@ -138,6 +143,15 @@ func run(o options) (err error) {
 	daemon.SdNotify(false, daemon.SdNotifyStopping)
 	log.Info("stopped", "kept", o.keep)
 	return err
+}
+
+func hasPort(m *bridge.Mirror, name string) bool {
+	for _, p := range m.Ports {
+		if p.Name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // serve starts to answer on the control socket, and on the metrics' address if

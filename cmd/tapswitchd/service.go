@@ -256,7 +256,7 @@ func (s *service) refresh(now time.Time) {
 		if every == 0 || now.Sub(s.aged[ifindex]) < every {
 			continue
 		}
-		since := min(now.Sub(s.aged[ifindex]), br.Ageing)
+		since := min(now.Sub(s.aged[ifindex]), br.Ageing) + hostbpf.SeenEvery
 		s.aged[ifindex] = now
 		var active []vswitch.FDBEntry
 		for key := range s.dp.Active(since) {
