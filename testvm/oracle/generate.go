@@ -42,6 +42,7 @@ var kinds = []struct {
 	{"bad IP checksum", 2, (*generator).badSum},
 	{"bad header", 1, (*generator).badHeader},
 	{"IGMP", 1, (*generator).igmp},
+	{"into a port that is down", 1, (*generator).down},
 }
 
 var allWeights = func() (n int) {
@@ -406,6 +407,17 @@ func (g *generator) badHeader() *frame {
 		f.header[offFlags] = dataValid
 	}
 	return f
+}
+
+// down makes frames for a guest's port that takes none.
+func (g *generator) down() *frame {
+	to := g.network.speaker(g, func(*station) bool { return true })
+	for i, s := range g.network.ports {
+		if i != uplink && s.there && !s.up && to != nil {
+			return g.complete(i, to.mac, g.randomMAC(), g.size())
+		}
+	}
+	return nil
 }
 
 // igmp joins or leaves a group, where the bridge looks at it.
