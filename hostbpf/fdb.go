@@ -14,6 +14,7 @@ const (
 	fdbWays    = int(hooksTableSizesFDB_WAYS)
 	fdbBuckets = int(hooksTableSizesFDB_BUCKETS)
 	fdbHost    = uint32(hooksTableSizesFDB_HOST)
+	fdbUsed    = vswitch.VLAN(hooksTableSizesFDB_USED)
 
 	// FDBCapacity is how many forwarding entries the datapath takes. Up to five for
 	// four buckets, both buckets of a new address are practically never full: the
@@ -86,14 +87,14 @@ func newFDBTable(buckets []hooksFdbBucket, seed [3]uint64, graves *graveyard) *f
 // fdbKey is fdb_key() of bpf/fdb.h.
 func fdbKey(mac vswitch.MAC, vlan vswitch.VLAN) uint64 {
 	return uint64(binary.NativeEndian.Uint32(mac[:])) |
-		uint64(binary.NativeEndian.Uint16(mac[4:]))<<32 | uint64(vlan)<<48
+		uint64(binary.NativeEndian.Uint16(mac[4:]))<<32 | uint64(fdbUsed|vlan)<<48
 }
 
 // splitKey is the inverse of fdbKey.
 func splitKey(key uint64) (mac vswitch.MAC, vlan vswitch.VLAN) {
 	binary.NativeEndian.PutUint32(mac[:], uint32(key))
 	binary.NativeEndian.PutUint16(mac[4:], uint16(key>>32))
-	return mac, vswitch.VLAN(key >> 48)
+	return mac, vswitch.VLAN(key>>48) &^ fdbUsed
 }
 
 // bucket is the choice'th bucket of an entry, as fdb_find() has it.

@@ -87,6 +87,7 @@ const (
 	hooksTableSizesFDB_BUCKETS       hooksTableSizes = 32768
 	hooksTableSizesFDB_WAYS          hooksTableSizes = 4
 	hooksTableSizesFDB_HOST          hooksTableSizes = 65535
+	hooksTableSizesFDB_USED          hooksTableSizes = 32768
 	hooksTableSizesLOSS_KINDS        hooksTableSizes = 8192
 	hooksTableSizesFLOW_BITS         hooksTableSizes = 16
 	hooksTableSizesFLOWS             hooksTableSizes = 65536

@@ -71,6 +71,7 @@ enum table_sizes {
 	FDB_BUCKETS = 1 << FDB_BUCKET_BITS,
 	FDB_WAYS = 4,      /* of 16 bytes: a bucket is one cache line */
 	FDB_HOST = 0xffff, /* in place of a slot: the host's own stack */
+	FDB_USED = 0x8000, /* in a key's upper quarter, so that no frame's key is 0 */
 	LOSS_KINDS = 8192,
 	FLOW_BITS = 16,
 	FLOWS = 1 << FLOW_BITS,
@@ -96,7 +97,7 @@ struct port {
  * found a true entry.
  */
 struct fdb_entry {
-	__u64 key;  /* MAC in the order of its bytes in memory, then the VLAN; 0: free */
+	__u64 key;  /* MAC in the order of its bytes in memory, then FDB_USED | VLAN; 0: free */
 	__u32 dest; /* bridge << 16 | port's slot or FDB_HOST */
 	__u32 seen; /* low half of jiffies when last seen as a source, 0: never */
 };

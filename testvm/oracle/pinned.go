@@ -34,6 +34,9 @@ type (
 	}
 )
 
+// keyUsed is FDB_USED: the upper quarter of a key without a VLAN.
+const keyUsed = 0x8000
+
 // slotOfHost stands for the host's own stack.
 const slotOfHost = 0xffff
 
@@ -82,7 +85,7 @@ func (p *pinned) entries() map[mac]int {
 	for b := range p.fdb {
 		for w := range p.fdb[b] {
 			e := &p.fdb[b][w]
-			if e.key == 0 || e.key>>48 != 0 { // free, or of a VLAN
+			if e.key == 0 || e.key>>48 != keyUsed { // free, or of a VLAN
 				continue
 			}
 			var m mac
