@@ -36,6 +36,9 @@ type fastPath struct {
 	counts map[int]verdicts // by port number, since the beginning
 	// before are the counts of each port when its frames began to be counted.
 	before map[int]verdicts
+	// slowest is how long the datapath was waited for at most, and for what.
+	slowest     time.Duration
+	slowestWhat string
 }
 
 // verdicts counts frames by verdict.
@@ -86,11 +89,16 @@ func (f *fastPath) await(check func(context.Context) (missing string, err error)
 	defer cancel()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
+	begin, last := time.Now(), ""
 	for {
 		missing, err := check(ctx)
+		if took := time.Since(begin); took > f.slowest && last != "" {
+			f.slowest, f.slowestWhat = took, last
+		}
 		if err != nil || missing == "" {
 			return err
 		}
+		last = missing
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -57,8 +57,7 @@ func (p *pair) settleEntries() error {
 func (p *pair) wait(f func() error) error {
 	begin := time.Now()
 	err := f()
-	took := time.Since(begin)
-	p.report.Settling += took
-	p.report.Longest = max(p.report.Longest, took)
+	p.report.Settling += time.Since(begin)
+	p.report.Longest, p.report.LongestFor = p.fast.slowest, p.fast.slowestWhat
 	return err
 }
