@@ -111,10 +111,7 @@ func (p *pair) switchPort(context.Context) (string, bool, error) {
 	if !s.there {
 		return "", false, nil
 	}
-	s.up = !s.up
-	if !s.up {
-		p.net.forget(i)
-	}
+	s.up = !s.up // static entries stay
 	err := p.both(func(h *host) error { return h.setUp(i, s.up) })
 	return fmt.Sprintf("%s up: %t", specs[i].name, s.up), !s.up, err
 }

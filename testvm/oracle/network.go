@@ -127,7 +127,7 @@ func (n *network) own(m mac) bool {
 	return false
 }
 
-// forget notes that a port's learned addresses are gone.
+// forget notes that a port's addresses are gone with it.
 func (n *network) forget(port int) {
 	for m, at := range n.learned {
 		if at == port {
