@@ -54,19 +54,19 @@ type service struct {
 	looked  time.Time
 	aged    map[int]time.Time // last refresh round, by bridge
 	calls   chan func()
+	batches chan bridge.Batch // of events, as the reader has them
 }
 
 func newService(log *slog.Logger, dp *hostbpf.Datapath, mirror *bridge.Mirror, lease time.Duration) *service {
 	return &service{
 		log: log, dp: dp, mirror: mirror, rules: policy.NewReader(policy.Options{}), lease: lease, started: time.Now(),
 		ready: func() {}, alive: func() {},
-		aged: map[int]time.Time{}, calls: make(chan func()),
+		aged: map[int]time.Time{}, calls: make(chan func()), batches: make(chan bridge.Batch),
 	}
 }
 
 // run keeps the datapath in step until ctx is done. The mirror is closed then.
 func (s *service) run(ctx context.Context) error {
-	batches := make(chan bridge.Batch)
 	tasks, ctx := errgroup.WithContext(ctx)
 	context.AfterFunc(ctx, func() { s.mirror.Close() })
 	tasks.Go(func() error {
@@ -79,17 +79,17 @@ func (s *service) run(ctx context.Context) error {
 				return fmt.Errorf("hearing of bridge changes: %w", err)
 			}
 			select {
-			case batches <- b:
+			case s.batches <- b:
 			case <-ctx.Done():
 				return nil
 			}
 		}
 	})
-	tasks.Go(func() error { return s.loop(ctx, batches) })
+	tasks.Go(func() error { return s.loop(ctx) })
 	return tasks.Wait()
 }
 
-func (s *service) loop(ctx context.Context, batches <-chan bridge.Batch) error {
+func (s *service) loop(ctx context.Context) error {
 	s.police()
 	s.reconcile()
 	if err := s.renew(); err != nil {
@@ -105,7 +105,7 @@ func (s *service) loop(ctx context.Context, batches <-chan bridge.Batch) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case b := <-batches:
+		case b := <-s.batches:
 			change, err := s.mirror.Apply(b)
 			s.follow(change, err)
 		case <-tick.C:
@@ -245,7 +245,22 @@ func (s *service) refused() bool {
 	return false
 }
 
-// refresh keeps addresses alive in the bridges that only the fast path sees.
+// catchUp applies the events that have come, without waiting for more.
+func (s *service) catchUp() {
+	for {
+		select {
+		case b := <-s.batches:
+			change, err := s.mirror.Apply(b)
+			s.follow(change, err)
+		default:
+			return
+		}
+	}
+}
+
+// refresh keeps addresses alive in the bridges that only the fast path sees. It
+// must not name a port that an address has just left: the bridge would take the
+// address back for a moment.
 func (s *service) refresh(now time.Time) {
 	maps.DeleteFunc(s.aged, func(ifindex int, _ time.Time) bool {
 		_, there := s.plan.Bridges[ifindex]
@@ -258,6 +273,7 @@ func (s *service) refresh(now time.Time) {
 		}
 		since := min(now.Sub(s.aged[ifindex]), br.Ageing) + hostbpf.SeenEvery
 		s.aged[ifindex] = now
+		s.catchUp()
 		var active []vswitch.FDBEntry
 		for key := range s.dp.Active(since) {
 			if e, ok := s.mirror.FDB[key]; ok && key.Bridge == ifindex && e.Origin == vswitch.OriginLearned {
