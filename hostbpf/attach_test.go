@@ -182,7 +182,7 @@ func TestAdoptedLinkKeepsItsPlace(t *testing.T) {
 func TestClsact(t *testing.T) {
 	d := openFresh(t)
 	ifindex := tap(t, "dev0")
-	h, err := attachClsact(ifindex, d.GuestRx())
+	h, err := attachClsact(ifindex, d.programs.GuestRx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestClsact(t *testing.T) {
 	if what := foreignFilter(ifindex, own); what != "" {
 		t.Errorf("our own filter is taken for another's: %s", what)
 	}
-	adopted, err := adoptClsact(ifindex, d.GuestRx())
+	adopted, err := adoptClsact(ifindex, d.programs.GuestRx)
 	if err != nil || adopted == nil {
 		t.Fatalf("adopting our filter: got %v, %v", adopted, err)
 	}
@@ -213,7 +213,7 @@ func TestClsact(t *testing.T) {
 	// Beside somebody else's filter the qdisc stays.
 	theirs := clsactFilter{ifindex}.filter(passProgram(t, ebpf.SchedCLS, -1).FD())
 	theirs.Priority, theirs.Name = 1, "theirs"
-	if _, err := attachClsact(ifindex, d.GuestRx()); err != nil {
+	if _, err := attachClsact(ifindex, d.programs.GuestRx); err != nil {
 		t.Fatal(err)
 	}
 	if err := netlink.FilterAdd(theirs); err != nil {
