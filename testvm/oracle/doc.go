@@ -18,4 +18,12 @@
 //     for the datapath after such changes alone. After all others (a new
 //     station, a new port, a port that comes up) it doesn't, because the fast
 //     path then leaves the frames to the bridge.
+//   - What a refresh brings back. The daemon tells the bridge that addresses are
+//     in use whose frames it doesn't see; one that was deleted or has moved in the
+//     same moment returns. The oracle deletes the former again and counts it, and
+//     waits until the daemon has put the latter right.
+//
+// Numbers that a kernel draws at random (of IP fragments, into which it segments
+// UDP), and frames of its own that tell routers of multicast groups, can't be
+// compared.
 package oracle

@@ -109,27 +109,31 @@ func (f *fastPath) await(check func(context.Context) (missing string, err error)
 
 // awaitEntries waits until the datapath forwards by the bridge's table.
 func (f *fastPath) awaitEntries() error {
-	return f.await(func(context.Context) (string, error) {
-		table, err := f.fdb()
-		if err != nil {
-			return "", err
+	return f.await(func(context.Context) (string, error) { return f.missingEntries() })
+}
+
+// missingEntries says in which entries the datapath differs from the bridge's
+// table.
+func (f *fastPath) missingEntries() (string, error) {
+	table, err := f.fdb()
+	if err != nil {
+		return "", err
+	}
+	want := map[mac]int{}
+	for key, e := range table {
+		switch {
+		case key.vlan != 0 || key.mac.group():
+		case e.State&netlink.NUD_PERMANENT != 0:
+			want[key.mac] = vswitch.Host
+		default:
+			want[key.mac] = e.LinkIndex
 		}
-		want := map[mac]int{}
-		for key, e := range table {
-			switch {
-			case key.vlan != 0 || key.mac.group():
-			case e.State&netlink.NUD_PERMANENT != 0:
-				want[key.mac] = vswitch.Host
-			default:
-				want[key.mac] = e.LinkIndex
-			}
-		}
-		have := f.view.entries()
-		if maps.Equal(want, have) {
-			return "", nil
-		}
-		return "its table " + f.compareTables(want, have), nil
-	})
+	}
+	have := f.view.entries()
+	if maps.Equal(want, have) {
+		return "", nil
+	}
+	return "its table " + f.compareTables(want, have), nil
 }
 
 func (f *fastPath) compareTables(want, have map[mac]int) string {

@@ -21,6 +21,9 @@ type Report struct {
 	// Returned counts entries that the daemon brought back, because it refreshed
 	// them in the moment in which they were deleted.
 	Returned int
+	// MovedBack counts the times that it brought entries back to where they had
+	// been, for the same reason, until it had heard of the move.
+	MovedBack int
 	// Settling is how long the datapath was waited for, and Longest at most, for
 	// what LongestFor says.
 	Settling, Longest time.Duration
@@ -39,8 +42,8 @@ func (r *Report) Redirected() float64 {
 
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d frames in, %d out, %.0f%% redirected, %.1fs, of which %.1fs waiting for the datapath (%v at most: %s), %d entries returned",
-		r.Frames, r.Out, 100*r.Redirected(), r.Elapsed.Seconds(), r.Settling.Seconds(), r.Longest.Round(time.Millisecond), r.LongestFor[:min(len(r.LongestFor), 100)], r.Returned)
+	fmt.Fprintf(&b, "%d frames in, %d out, %.0f%% redirected, %.1fs, of which %.1fs waiting for the datapath (%v at most: %s), %d entries returned, %d times moved back",
+		r.Frames, r.Out, 100*r.Redirected(), r.Elapsed.Seconds(), r.Settling.Seconds(), r.Longest.Round(time.Millisecond), r.LongestFor[:min(len(r.LongestFor), 100)], r.Returned, r.MovedBack)
 	for _, v := range vswitch.Verdicts() {
 		if r.Verdicts[v] > 0 {
 			fmt.Fprintf(&b, "\n%12d %s", r.Verdicts[v], v)

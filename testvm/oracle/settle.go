@@ -2,8 +2,11 @@ package oracle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // settle waits until the datapath agrees with the bridge.
@@ -23,34 +26,40 @@ func (p *pair) settle(ctx context.Context) error {
 	return nil
 }
 
-// settleEntries waits until the datapath forwards by the bridge's table, and
-// that is the plain host's. Entries that were deleted while the daemon refreshed
-// them come back; they are deleted again.
+// settleEntries waits until the datapath forwards by the bridge's table, and that
+// is the plain host's. The daemon's refreshes may cross a change: an entry that
+// was deleted in the same moment comes back, and is deleted again here; one that
+// has moved goes back, until the daemon hears of the move and puts it right.
 func (p *pair) settleEntries() error {
-	return p.wait(func() error {
-		for {
-			if err := p.fast.awaitEntries(); err != nil {
-				return err
+	crossed := false
+	err := p.wait(func() error {
+		return p.fast.await(func(context.Context) (string, error) {
+			missing, err := p.fast.missingEntries()
+			if err != nil || missing != "" {
+				return missing, err
 			}
 			d, returned, err := p.compareTables()
-			if err != nil {
-				return err
+			if err != nil || len(d) == 0 {
+				return "", err
 			}
-			if len(d) != len(returned) {
-				return p.difference(d)
-			}
-			if len(d) == 0 {
-				return nil
-			}
+			crossed = crossed || len(d) > len(returned)
 			for key, e := range returned {
 				p.report.Returned++
 				p.note(fmt.Sprintf("entry for %s on %s deleted again on the fast host", key.mac, p.fast.device(e.LinkIndex)))
-				if err := p.fast.lab.Host.Netlink().NeighDel(&e); err != nil {
-					return fmt.Errorf("deleting %s again: %w", key.mac, err)
+				if err := p.fast.lab.Host.Netlink().NeighDel(&e); err != nil && !errors.Is(err, unix.ENOENT) {
+					return "", fmt.Errorf("deleting %s again: %w", key.mac, err)
 				}
 			}
-		}
+			return d[0], nil
+		})
 	})
+	if crossed {
+		p.report.MovedBack++
+	}
+	if err != nil {
+		return p.difference([]string{err.Error()})
+	}
+	return nil
 }
 
 // wait adds up how long waiting takes.
