@@ -171,9 +171,9 @@ func TestRemovedPlaceRests(t *testing.T) {
 	}
 	e := table.entry(table.index[k])
 	table.remove(k)
-	other := fdbIndexKey{fdbKey(vswitch.MAC{2}, 0), 2}
-	for table.bucket(other, 0) != table.bucket(k, 0) {
-		other.bridge++
+	other := fdbIndexKey{bridge: k.bridge}
+	for r := rand.New(rand.NewPCG(5, 6)); other.key == 0 || other == k || table.bucket(other, 0) != table.bucket(k, 0); {
+		other.key = fdbKey(randomMAC(r), 0)
 	}
 	if err := table.set(other, 6); err != nil {
 		t.Fatal(err)
