@@ -62,7 +62,7 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, _
 		return VERDICT_PASS_LEARN;
 	/* Written rarely, so that CPUs don't pull the line from each other. */
 	if ((__u32)now - *seen >= ctl->seen_every)
-		*seen = (__u32)now | 1;
+		*seen = (__u32)now ?: 1;
 
 	dest = fdb_find(ctl, in->bridge, fdb_key(f->eth->h_dest, 0), &seen) & 0xffff;
 	if (!dest)

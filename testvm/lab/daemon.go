@@ -25,7 +25,7 @@ type DaemonOptions struct {
 	// Name tells the daemons of several hosts apart; a daemon started anew with
 	// the same name adopts what the one before left.
 	Name string
-	// Log receives its log too; DaemonError has its end in any case.
+	// Log receives its log too; Daemon.Log has its end in any case.
 	Log io.Writer
 }
 
