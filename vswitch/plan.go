@@ -16,6 +16,8 @@ type Observation struct {
 	// detached when its last guest leaves, because some drivers take their link
 	// down for a moment at each attach.
 	Attached map[int]bool
+	// XDP is which uplinks are to get native XDP.
+	XDP XDPMode
 }
 
 // A PortConfig is what the datapath holds for one port. Two equal values mean
@@ -50,14 +52,6 @@ type Plan struct {
 
 const ethernetHeader = 14 // bytes
 
-// vethMTU is the largest MTU with which a veth may have XDP. Longer frames are
-// copied into several pieces of pages (skb_pp_cow_data), and the frame behind one
-// of odd length then begins at an odd address. A tap tells XDP frames from skbs by
-// just that bit, and frees what is one byte before. Seen in Linux 6.18 by
-// testvm/oracle: 4,096 bytes, less 256 of headroom, 320 of struct skb_shared_info
-// and 18 of Ethernet and a tag.
-const vethMTU = 3500
-
 // NewPlan decides what the datapath should hold. It is a pure function of what
 // was observed: the same observation always gives the same plan, however it
 // came about. Bridges without a guest port are none of the switch's business.
@@ -74,6 +68,9 @@ func NewPlan(o *Observation) Plan {
 			continue
 		}
 		held := portHolds(br, p)
+		if why := o.XDP.without(p); p.Role == RoleUplink && why != "" {
+			held = append(held, HoldReason{Code: HoldNoXDP, Text: why})
+		}
 		held = append(held, o.Holds[br.Ifindex]...)
 		held = append(held, o.Holds[p.Ifindex]...)
 		plan.Ports[p.Ifindex] = planPort(p, held)
@@ -130,10 +127,6 @@ func portHolds(br Bridge, p Port) (held []HoldReason) {
 	}
 	if br.VLANFiltering {
 		hold(HoldVLAN, "bridge %s is VLAN-aware, which the fast path does not do yet", br.Name)
-	}
-	if p.Role == RoleUplink && p.Kind == "veth" && p.MTU > vethMTU {
-		held = append(held, HoldReason{Code: HoldNoXDP, Text: fmt.Sprintf(
-			"a veth with XDP and an MTU above %d crashes the kernel when its frames reach a tap; its frames go by tc", vethMTU)})
 	}
 	if len(p.Settings) > 0 {
 		hold(HoldSettings, "bridge port flags that the fast path does not honour: %s", strings.Join(p.Settings, ", "))

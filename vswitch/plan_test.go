@@ -48,6 +48,14 @@ func port(ifindex int, change func(*vswitch.Port)) func(*vswitch.Observation) {
 	}
 }
 
+func veth(mtu int) func(*vswitch.Observation) {
+	return port(uplink0, func(p *vswitch.Port) { p.Kind, p.MTU = "veth", mtu })
+}
+
+func xdp(mode vswitch.XDPMode) func(*vswitch.Observation) {
+	return func(o *vswitch.Observation) { o.XDP = mode }
+}
+
 func bridge(change func(*vswitch.Bridge)) func(*vswitch.Observation) {
 	return func(o *vswitch.Observation) {
 		b := o.Bridges[br0]
@@ -106,10 +114,15 @@ func TestPlanPort(t *testing.T) {
 		{"promoted, without XDP", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Promoted = true }),
 			hold(guest0, vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: "x"})},
 			result{true, true, true, 1514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
-		{"veth with pages", uplink0, []func(*vswitch.Observation){port(uplink0, func(p *vswitch.Port) { p.Kind, p.MTU = "veth", 3501 })},
-			result{true, true, true, 3515, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
-		{"veth with one", uplink0, []func(*vswitch.Observation){port(uplink0, func(p *vswitch.Port) { p.Kind, p.MTU = "veth", 3500 })},
+		{"veth", uplink0, []func(*vswitch.Observation){veth(3500)},
+			result{true, true, true, 3514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
+		{"veth, XDP always", uplink0, []func(*vswitch.Observation){veth(3500), xdp(vswitch.XDPAlways)},
 			result{true, true, true, 3514, "fast", nil}},
+		{"veth with pages, XDP always", uplink0, []func(*vswitch.Observation){veth(3501), xdp(vswitch.XDPAlways)},
+			result{true, true, true, 3515, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
+		{"XDP never", uplink0, []func(*vswitch.Observation){xdp(vswitch.XDPNever)},
+			result{true, true, true, 1514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
+		{"XDP never, of a guest", guest0, []func(*vswitch.Observation){xdp(vswitch.XDPNever)}, fast},
 		{"driver without XDP", uplink0, []func(*vswitch.Observation){hold(uplink0, vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: "x"})},
 			result{true, true, true, 1514, "fast", []vswitch.HoldCode{vswitch.HoldNoXDP}}},
 		{"several reasons", veth0, []func(*vswitch.Observation){

@@ -44,8 +44,7 @@ func (t testMain) Run() int {
 func TestMain(m *testing.M) { lab.Main(testMain{m}) }
 
 const (
-	// labConfig makes a lab's veth an uplink, as its NIC.
-	labConfig = `uplinks = ["nic0"]`
+	labConfig = lab.NICConfig
 	// shortLease is the shortest there is: the daemon looks around eight times a
 	// second, and its datapath outlives it by half a second.
 	shortLease = labConfig + "\n" + `lease = "500ms"`

@@ -120,6 +120,7 @@ func run(o options) (err error) {
 
 	s := newService(log, dp, mirror, c.Lease)
 	s.rules = policy.NewReader(policy.Options{AcceptBypass: c.AcceptBypass})
+	s.xdp = c.XDP
 	s.promote = map[vswitch.MAC]bool{}
 	for _, mac := range c.Promote {
 		s.promote[mac] = true

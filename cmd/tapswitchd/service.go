@@ -41,6 +41,7 @@ type service struct {
 	rules   *policy.Reader
 	lease   time.Duration
 	promote map[vswitch.MAC]bool // taps to promote, by their own address
+	xdp     vswitch.XDPMode
 	started time.Time
 	// alive is called while the service is in order: ready first, then at every
 	// renewal.
@@ -172,6 +173,7 @@ func (s *service) reconcile() {
 		p.Promoted = s.promote[p.MAC]
 		o.Ports[ifindex] = p
 	}
+	o.XDP = s.xdp
 	o.Attached = map[int]bool{}
 	for ifindex := range s.dp.Ports() {
 		o.Attached[ifindex] = len(s.dp.Hooks(ifindex)) > 0

@@ -132,9 +132,8 @@ func (s *scenario) start(ctx context.Context, lease time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	d, err := s.Host.StartDaemon(ctx, lab.DaemonOptions{
-		Path: s.Daemon,
-		// A veth is no NIC, so the daemon has to be told what it stands for.
-		Config: fmt.Sprintf("uplinks = [%q]\nlease = %q", lab.NIC, lease),
+		Path:   s.Daemon,
+		Config: fmt.Sprintf("%s\nlease = %q", lab.NICConfig, lease),
 	})
 	if err != nil {
 		return fmt.Errorf("starting the daemon %s: %w", s.Daemon, err)

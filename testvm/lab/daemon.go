@@ -16,6 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// NICConfig tells a daemon that the lab's veth stands for a NIC.
+const NICConfig = `uplinks = ["` + NIC + `"]
+xdp = "always"`
+
 // DaemonOptions say how a Daemon runs. Path must be set.
 type DaemonOptions struct {
 	Path string   // of the tapswitchd to run

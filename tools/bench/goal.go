@@ -8,6 +8,9 @@ type Goal struct {
 	Base    string  `json:"base"`
 	AtMost  float64 `json:"at_most,omitempty"`  // 0: no upper bound
 	AtLeast float64 `json:"at_least,omitempty"` // 0: no lower bound
+	// MoreBy bounds by how many nanoseconds the way may cost more than its base; 0 is
+	// no bound.
+	MoreBy float64 `json:"more_by_ns,omitempty"`
 	// Aim is what one hopes for beyond AtMost; it only shows in the text.
 	Aim float64 `json:"aim,omitempty"`
 }
@@ -18,7 +21,9 @@ type Finding struct {
 	// Ratio is the way's net cost divided by the base's of the same round.
 	// Its median decides.
 	Ratio Spread `json:"ratio"`
-	Met   bool   `json:"met"`
+	// More is the way's net cost less the base's of the same round, in nanoseconds.
+	More Spread `json:"more_ns"`
+	Met  bool   `json:"met"`
 }
 
 // Judge holds the result against a goal.
@@ -28,9 +33,19 @@ func (r *Result) Judge(g Goal) (Finding, error) {
 	if !ok || !ok2 {
 		return Finding{}, fmt.Errorf("judging %s by %s: one of them was not measured", g.Way, g.Base)
 	}
-	f := Finding{Goal: g, Ratio: Ratio(way.nets, base.nets)}
-	f.Met = (g.AtMost == 0 || f.Ratio.Median <= g.AtMost) && f.Ratio.Median >= g.AtLeast
+	f := Finding{Goal: g, Ratio: Ratio(way.nets, base.nets), More: difference(way.nets, base.nets)}
+	f.Met = (g.AtMost == 0 || f.Ratio.Median <= g.AtMost) && f.Ratio.Median >= g.AtLeast &&
+		(g.MoreBy == 0 || f.More.Median <= g.MoreBy)
 	return f, nil
+}
+
+// difference compares two ways round by round.
+func difference(values, base []float64) Spread {
+	more := make([]float64, len(values))
+	for i := range values {
+		more[i] = values[i] - base[i]
+	}
+	return NewSpread(more)
 }
 
 // String gives the finding as a line for people.
@@ -38,6 +53,9 @@ func (f Finding) String() string {
 	verdict, wanted := "not met", ""
 	if f.Met {
 		verdict = "met"
+	}
+	if f.MoreBy > 0 {
+		return fmt.Sprintf("%-8s %s costs %.0f ns more than %s (%.0f–%.0f), wanted ≤ %.0f", verdict+":", f.Way, f.More.Median, f.Base, f.More.Min, f.More.Max, f.MoreBy)
 	}
 	if f.AtMost > 0 {
 		wanted += fmt.Sprintf(", wanted ≤ %.2f", f.AtMost)

@@ -44,6 +44,20 @@ func TestUDPFrame(t *testing.T) {
 	}
 }
 
+func TestTCPFrame(t *testing.T) {
+	for _, tt := range []struct{ size, want int }{{0, 60}, {1514, 1514}} {
+		f := TCPFrame([6]byte{2, 0, 0, 0, 0, 1}, [6]byte{2, 0, 0, 0, 0, 2}, tt.size)
+		p := gopacket.NewPacket(f, layers.LayerTypeEthernet, gopacket.Default)
+		tcp, ok := p.Layer(layers.LayerTypeTCP).(*layers.TCP)
+		if !ok || len(f) != tt.want {
+			t.Fatalf("size %d: %d bytes, %v", tt.size, len(f), p)
+		}
+		if !tcp.ACK || tcp.SYN || tcp.FIN || tcp.RST || len(tcp.Contents) != tcpHeader {
+			t.Errorf("size %d: %+v, want an acknowledgement", tt.size, tcp)
+		}
+	}
+}
+
 func TestSum(t *testing.T) {
 	// The example of RFC 1071, section 3.
 	b := binary.BigEndian.AppendUint64(nil, 0x0001f203f4f5f6f7)

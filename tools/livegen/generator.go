@@ -31,6 +31,9 @@ type Traffic struct {
 	// FCS. The kernel reuses pages, so a frame may come with what the program
 	// wrote into an earlier one.
 	Frame []byte
+	// Dry leaves out what the program wants done with the frames: they go nowhere, and
+	// the program alone is measured.
+	Dry bool
 	// Batch is how many frames are run between two flushes; zero means 64.
 	Batch int
 }
@@ -80,6 +83,9 @@ func (g *Generator) Send(t Traffic, n int) (Burst, error) {
 		Flags:     unix.BPF_F_TEST_XDP_LIVE_FRAMES,
 		BatchSize: uint32(batch),
 		Reset:     func() { burst.Interrupted++ }, //nolint:staticcheck // the only witness that the library began again after EINTR
+	}
+	if t.Dry {
+		opts.Flags, opts.BatchSize = 0, 0
 	}
 	unmask, err := maskSignals()
 	if err != nil {

@@ -15,7 +15,7 @@ func testLoad() Load {
 		}
 		return list
 	}
-	s := samples{figures(Goodput, 100, 200, 100), figures(Goodput, 50, 50, 40), figures(Goodput, 10, 10, 10), figures(Goodput, 200, 100, 120)}
+	s := samples{figures(Goodput, 100, 200, 100), figures(Goodput, 50, 50, 40), figures(Goodput, 10, 10, 10), figures(Goodput, 200, 100, 120), figures(Goodput, 100, 100, 100)}
 	return s.result(cell{class: Bulk, name: "1 stream into a guest", v6: true}, Ways)
 }
 
@@ -58,7 +58,7 @@ func TestJudge(t *testing.T) {
 		{Goal{Name: "into", Figure: Goodput, Base: BridgePass, AtLeast: 2.8}, true, true, "met, close"},
 		{Goal{Figure: Loss, Base: Bridge, MoreBy: 0.001}, true, false, "loss of tapswitch wanted at most 0.001 above bridge"},
 	} {
-		tt.goal.Class = Bulk
+		tt.goal.Way, tt.goal.Class = Tapswitch, Bulk
 		list := r.judge([]Goal{tt.goal})
 		if len(list) != 1 {
 			t.Fatalf("%+v gives %d findings, want 1", tt.goal, len(list))
@@ -67,7 +67,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%+v gives met %v, close %v, %q; want %v, %v and %q in it", tt.goal, f.Met, f.Close, f, tt.met, tt.close, tt.line)
 		}
 	}
-	for _, g := range []Goal{{Class: Mix, Figure: Goodput, Base: Bridge}, {Class: Bulk, Name: "out of", Figure: Goodput, Base: Bridge}} {
+	for _, g := range []Goal{{Way: Tapswitch, Class: Mix, Figure: Goodput, Base: Bridge}, {Way: Tapswitch, Class: Bulk, Name: "out of", Figure: Goodput, Base: Bridge}} {
 		if list := r.judge([]Goal{g}); len(list) != 0 {
 			t.Errorf("%+v is held against %v", g, list)
 		}

@@ -16,11 +16,12 @@ const (
 	Bridge     = "bridge"        // the plain bridge, with GRO on the NIC
 	BridgePass = "bridge + PASS" // the same with an XDP program on the NIC that does nothing
 	AllXDP     = "all by XDP"    // the fast path without a choice for bulk TCP
-	Tapswitch  = "tapswitch"     // the fast path as it comes
+	Tapswitch  = "tapswitch"     // the fast path as it serves a NIC
+	ByTC       = "tapswitch, tc" // the fast path as it serves a veth, or a NIC without XDP
 )
 
 // Ways are all of them, in the order of the tables.
-var Ways = []string{Bridge, BridgePass, AllXDP, Tapswitch}
+var Ways = []string{Bridge, BridgePass, AllXDP, Tapswitch, ByTC}
 
 // A host is a lab whose host sends frames by one way.
 type host struct {
@@ -30,25 +31,27 @@ type host struct {
 	pass   link.Link
 }
 
-const daemonConfig = `uplinks = ["nic0"]`
-
-func newHost(ctx context.Context, way, daemon string) (_ *host, err error) {
+func newHost(ctx context.Context, way string, o Options) (_ *host, err error) {
 	h := &host{way: way}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("making the host for %s: %w", way, err), h.close())
 		}
 	}()
-	if h.Lab, err = lab.New(lab.Options{Guests: 2, NICGRO: true, NoBridgeNetfilter: true}); err != nil {
+	if h.Lab, err = lab.New(lab.Options{
+		Guests: 2, Guest: lab.GuestOptions{NoOffloads: o.NoOffloads}, NICGRO: true, NoBridgeNetfilter: true,
+	}); err != nil {
 		return nil, err
 	}
 	switch way {
 	case BridgePass:
 		err = h.attachPass()
 	case AllXDP:
-		err = h.startDaemon(ctx, daemon, "all-xdp", daemonConfig+"\nbulk_frame = 0")
+		err = h.startDaemon(ctx, o.Daemon, "all-xdp", lab.NICConfig+"\nbulk_frame = 0")
 	case Tapswitch:
-		err = h.startDaemon(ctx, daemon, "mix", daemonConfig)
+		err = h.startDaemon(ctx, o.Daemon, "mix", lab.NICConfig)
+	case ByTC:
+		err = h.startDaemon(ctx, o.Daemon, "by-tc", fmt.Sprintf("uplinks = [%q]", lab.NIC))
 	}
 	if err != nil {
 		return nil, err

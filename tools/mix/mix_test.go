@@ -29,8 +29,8 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &progress)
 	}
-	if len(r.Loads) != 2 || len(r.Findings) != 12 {
-		t.Fatalf("%d loads and %d findings, want 2 and 12", len(r.Loads), len(r.Findings))
+	if len(r.Loads) != 2 || len(r.Findings) != 14 {
+		t.Fatalf("%d loads and %d findings, want 2 and 14", len(r.Loads), len(r.Findings))
 	}
 	for _, l := range r.Loads {
 		for _, w := range l.Ways {

@@ -88,7 +88,7 @@ func CheckOrder(ctx context.Context, o OrderOptions) (_ *OrderReport, err error)
 }
 
 func countReordered(ctx context.Context, way string, o OrderOptions) (c OrderCount, err error) {
-	h, err := newHost(ctx, way, o.Daemon)
+	h, err := newHost(ctx, way, Options{Daemon: o.Daemon})
 	if err != nil {
 		return c, err
 	}

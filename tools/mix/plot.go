@@ -23,12 +23,13 @@ var plotted = []struct {
 }{
 	{BridgePass, color.RGBA{R: 0x9e, G: 0xae, B: 0xbd, A: 0xff}},
 	{AllXDP, color.RGBA{R: 0xe0, G: 0xa0, B: 0x3c, A: 0xff}},
+	{ByTC, color.RGBA{R: 0x6f, G: 0xb5, B: 0x8e, A: 0xff}},
 	{Tapswitch, color.RGBA{R: 0x1f, G: 0x6f, B: 0xb2, A: 0xff}},
 }
 
 const (
 	// barHeight is that of a bar where rows are 1 apart.
-	barHeight = 0.26
+	barHeight = 0.2
 	// maxRatio ends the axes; a bar that is longer is cut off there.
 	maxRatio = 3
 
@@ -172,7 +173,7 @@ func drawPlots(c draw.Canvas, caption string, plots ...*plot.Plot) {
 	at := vg.Point{X: c.Center().X, Y: c.Min.Y + edge}
 	c.FillText(style, at, caption)
 	style.XAlign = draw.XLeft
-	at = vg.Point{X: c.Center().X - 1.5*legendColumn, Y: at.Y + 1.5*line}
+	at = vg.Point{X: c.Center().X - vg.Length(len(plotted))/2*legendColumn, Y: at.Y + 1.5*line}
 	for _, p := range plotted {
 		c.FillPolygon(p.colour, []vg.Point{{X: at.X, Y: at.Y}, {X: at.X + key, Y: at.Y}, {X: at.X + key, Y: at.Y + key}, {X: at.X, Y: at.Y + key}})
 		c.FillText(style, vg.Point{X: at.X + 1.5*key, Y: at.Y}, p.way)

@@ -9,13 +9,15 @@ import (
 
 // A Report is all that was measured in one run.
 type Report struct {
-	Kernel   string    `json:"kernel"`
-	CPUs     int       `json:"cpus"`
-	Rounds   int       `json:"rounds"`
-	Seconds  float64   `json:"seconds_per_measurement"`
-	Quick    bool      `json:"quick,omitempty"`
-	Loads    []Load    `json:"loads"`
-	Findings []Finding `json:"findings"`
+	Kernel  string  `json:"kernel"`
+	CPUs    int     `json:"cpus"`
+	Rounds  int     `json:"rounds"`
+	Seconds float64 `json:"seconds_per_measurement"`
+	// NoOffloads is of guests without offloads.
+	NoOffloads bool      `json:"no_offloads,omitempty"`
+	Quick      bool      `json:"quick,omitempty"`
+	Loads      []Load    `json:"loads"`
+	Findings   []Finding `json:"findings"`
 }
 
 // A column is a figure in the tables of a class.
@@ -93,6 +95,9 @@ const maxOthers = 0.1
 
 // notes gives what a reader should know before relying on the figures.
 func (r *Report) notes() (notes []string) {
+	if r.NoOffloads {
+		notes = append(notes, "the guests have no offloads")
+	}
 	if r.Quick {
 		notes = append(notes, "measured briefly: don't rely on the figures")
 	}

@@ -23,6 +23,9 @@ type Options struct {
 	Rounds int
 	// Class is the only class of load to measure; empty means all.
 	Class string
+	// NoOffloads is of guests that take no merged frames, and leave neither
+	// checksums nor segmentation to the host.
+	NoOffloads bool
 	// Quick makes all measurements short, to see that everything works. Don't rely
 	// on its figures.
 	Quick bool
@@ -57,7 +60,7 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	}
 	defer func() { err = errors.Join(err, m.close()) }()
 	fmt.Fprintln(o.Progress, "building a host for each way")
-	if err := m.open(ctx, o.Daemon, Ways); err != nil {
+	if err := m.open(ctx, o, Ways); err != nil {
 		return nil, err
 	}
 	list := cells(o.Class)
@@ -82,10 +85,10 @@ func Run(ctx context.Context, o Options) (report *Report, err error) {
 	return newReport(o, m.time, list, samples)
 }
 
-func (m *meter) open(ctx context.Context, daemon string, ways []string) error {
+func (m *meter) open(ctx context.Context, o Options, ways []string) error {
 	var hosts, stations []int
 	for _, way := range ways {
-		h, err := newHost(ctx, way, daemon)
+		h, err := newHost(ctx, way, o)
 		if err != nil {
 			return err
 		}
@@ -119,7 +122,7 @@ func newReport(o Options, window time.Duration, list []cell, samples []samples) 
 	}
 	r := &Report{
 		Kernel: unix.ByteSliceToString(uts.Release[:]), CPUs: runtime.NumCPU(),
-		Rounds: o.Rounds, Seconds: window.Seconds(), Quick: o.Quick,
+		Rounds: o.Rounds, Seconds: window.Seconds(), NoOffloads: o.NoOffloads, Quick: o.Quick,
 	}
 	for i, c := range list {
 		r.Loads = append(r.Loads, samples[i].result(c, Ways))

@@ -73,9 +73,9 @@ func (f *fastPath) addEntry(bridge int, mac [6]byte, port int) error {
 }
 
 // during calls measure while the datapath acts and counts its losses, and checks
-// that every frame which measure sent was redirected: one that went by the bridge
-// arrives as well, but not for the price that is to be measured.
-func (f *fastPath) during(measure func() (sent uint64, err error)) (err error) {
+// that every frame which measure sent got the wanted verdict: one that went by the
+// bridge arrives as well, but not for the price that is to be measured.
+func (f *fastPath) during(want vswitch.Verdict, measure func() (sent uint64, err error)) (err error) {
 	if err := f.AttachLossCounters(); err != nil {
 		return err
 	}
@@ -99,8 +99,8 @@ func (f *fastPath) during(measure func() (sent uint64, err error)) (err error) {
 	for v, n := range before[f.nic].Verdicts[vswitch.HookXDP] {
 		verdicts[v] -= n
 	}
-	if verdicts[vswitch.Redirected] != sent {
-		return fmt.Errorf("checking verdicts: of %d frames %d were redirected: %v", sent, verdicts[vswitch.Redirected], verdicts)
+	if verdicts[want] != sent {
+		return fmt.Errorf("checking verdicts: of %d frames %d were %s: %v", sent, verdicts[want], want, verdicts)
 	}
 	return nil
 }

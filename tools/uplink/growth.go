@@ -92,7 +92,7 @@ func measureCell(ctx context.Context, g *livegen.Generator, h *host, entries int
 	cell.Ways, err = bench.Run(ctx, []bench.Way{
 		{Name: Floor, Measure: behindSpray(programs.Floor, func() (bench.Sample, error) { return l.sample(programs.Spray, nil) })},
 		{Name: Limit, Measure: behindSpray(programs.LimitSprayed, l.through(programs.Spray))},
-		{Name: Tapswitch, Measure: behindSpray(fast.UplinkRxXDP(), func() (bench.Sample, error) { return l.sampleFast(programs.Spray) })},
+		{Name: Tapswitch, Measure: behindSpray(fast.UplinkRxXDP(), func() (bench.Sample, error) { return l.sampleFast(programs.Spray, l.frame) })},
 	}, bench.Options{Rounds: rounds, Floor: Floor, Base: Limit, Progress: o.Progress})
 	if err != nil {
 		return cell, err

@@ -19,6 +19,9 @@ type Report struct {
 	BrNetfilter bool            `json:"br_netfilter"`
 	Ways        *bench.Result   `json:"ways"`
 	Findings    []bench.Finding `json:"findings"`
+	// Choice is what the program at the NIC takes, with the choice of ways for TCP
+	// and without.
+	Choice *bench.Result `json:"choice"`
 	// MapBytes is what the datapath's maps take, by name. They have room for
 	// all entries and ports from the start.
 	MapBytes map[string]uint64 `json:"map_bytes"`
@@ -41,6 +44,10 @@ func (r *Report) WriteText(w io.Writer) error {
 	fmt.Fprintf(w, "From the NIC to a guest's tap, %d-byte frames, Linux %s.\n", r.FrameBytes, r.Kernel)
 	fmt.Fprintf(w, "CPU time of the sender per frame, median of %d rounds; net is without the floor of the same round.\n\n", r.Ways.Rounds)
 	if err := r.Ways.WriteTable(w); err != nil {
+		return err
+	}
+	fmt.Fprint(w, "\nThe program at the NIC alone, warm, with and without the choice of ways for TCP flows:\n\n")
+	if err := r.Choice.WriteTable(w); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)

@@ -11,6 +11,7 @@ import (
 	"github.com/tapswitch/tapswitch/tools/bench"
 	"github.com/tapswitch/tapswitch/tools/bench/ways"
 	"github.com/tapswitch/tapswitch/tools/livegen"
+	"github.com/tapswitch/tapswitch/vswitch"
 )
 
 // The ways from the NIC to the tap, as they are named in results.
@@ -19,6 +20,7 @@ const (
 	Limit         = "limit"
 	LimitArray    = "limit, DEVMAP"
 	Tapswitch     = "tapswitch"
+	TapswitchTCP  = "tapswitch, TCP"
 	TCRedirect    = "tc redirect"
 	Bridge        = "bridge"
 	BridgeDefault = "bridge, default"
@@ -57,8 +59,11 @@ func (o Options) withDefaults() Options {
 	if o.Ports == 0 {
 		o.Ports = 256
 	}
-	if o.Rounds == 0 && o.Quick {
-		o.Rounds = 3
+	if o.Rounds == 0 {
+		o.Rounds = 11
+		if o.Quick {
+			o.Rounds = 3
+		}
 	}
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -82,15 +87,11 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		return nil, err
 	}
 	err = livegen.OnCPU(senderCPU, func(g *livegen.Generator) error {
-		if report.Ways, report.MapBytes, err = compare(ctx, g, o); err != nil {
+		if err := report.compare(ctx, g, o); err != nil {
 			return err
 		}
-		for _, goal := range Goals {
-			finding, err := report.Ways.Judge(goal)
-			if err != nil {
-				return err
-			}
-			report.Findings = append(report.Findings, finding)
+		if err := errors.Join(report.judge(report.Ways, Goals), report.judge(report.Choice, ChoiceGoals)); err != nil {
+			return err
 		}
 		if o.Entries > 0 && o.Ports > 0 {
 			report.Growth, err = measureGrowth(ctx, g, o)
@@ -103,6 +104,18 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return report, nil
 }
 
+// judge adds what a result says of goals.
+func (r *Report) judge(result *bench.Result, goals []bench.Goal) error {
+	for _, goal := range goals {
+		finding, err := result.Judge(goal)
+		if err != nil {
+			return err
+		}
+		r.Findings = append(r.Findings, finding)
+	}
+	return nil
+}
+
 // A lane is one host and what is needed to send frames through it.
 type lane struct {
 	*host
@@ -110,51 +123,58 @@ type lane struct {
 	programs  *ways.Programs
 	fast      *fastPath
 	pacing    bench.Pacing
-	frame     []byte
+	frame     []byte // UDP
+	tcpFrame  []byte // of the same length
 }
 
-// compare measures all ways with one guest, and the datapath's maps.
-func compare(ctx context.Context, g *livegen.Generator, o Options) (r *bench.Result, mapBytes map[string]uint64, err error) {
+// compare measures with one guest: all ways, what the program itself takes, and the
+// datapath's maps.
+func (r *Report) compare(ctx context.Context, g *livegen.Generator, o Options) (err error) {
 	h, err := newHost(1)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, h.close()) }()
 	taps := h.sink.Taps()
 	stations := makeStations(2, taps)
 	if err := h.addStation(stations[0].Dest, taps[0]); err != nil {
-		return nil, nil, err
+		return err
 	}
 	programs, err := ways.Load(ways.Options{Egress: taps[0].Ifindex})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, programs.Close()) }()
 	fast, err := openFastPath(h, taps, stations)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	defer func() { err = errors.Join(err, fast.Close(false)) }()
 
 	l := &lane{
 		host: h, generator: g, programs: programs, fast: fast, pacing: o.pacing(),
-		frame: livegen.UDPFrame(stations[0].Dest, stations[0].Source, livegen.MinFrame),
+		frame:    livegen.UDPFrame(stations[0].Dest, stations[0].Source, livegen.MinFrame),
+		tcpFrame: livegen.TCPFrame(stations[0].Dest, stations[0].Source, livegen.MinFrame),
 	}
 	fmt.Fprintln(o.Progress, "the ways from the NIC to a guest")
-	r, err = bench.Run(ctx, []bench.Way{
+	r.Ways, err = bench.Run(ctx, []bench.Way{
 		{Name: Floor, Measure: func() (bench.Sample, error) { return l.sample(programs.Floor, nil) }},
 		{Name: Limit, Measure: l.through(programs.Limit)},
 		{Name: LimitArray, Measure: l.through(programs.LimitArray)},
-		{Name: Tapswitch, Measure: func() (bench.Sample, error) { return l.sampleFast(fast.UplinkRxXDP()) }},
+		{Name: Tapswitch, Measure: func() (bench.Sample, error) { return l.sampleFast(fast.UplinkRxXDP(), l.frame) }},
+		{Name: TapswitchTCP, Measure: func() (bench.Sample, error) { return l.sampleFast(fast.UplinkRxXDP(), l.tcpFrame) }},
 		{Name: TCRedirect, Measure: l.sampleTC},
 		{Name: Bridge, Measure: func() (bench.Sample, error) { return l.sampleBridge(false) }},
 		{Name: BridgeDefault, Measure: func() (bench.Sample, error) { return l.sampleBridge(true) }},
 	}, bench.Options{Rounds: o.Rounds, Floor: Floor, Base: Limit, Progress: o.Progress})
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	mapBytes, err = fast.mapBytes()
-	return r, mapBytes, err
+	if r.MapBytes, err = fast.mapBytes(); err != nil {
+		return err
+	}
+	r.Choice, err = measureChoice(ctx, g, fast, stations[0], o)
+	return err
 }
 
 // sample sends frames through a program and counts what arrives in the sink.
@@ -169,9 +189,9 @@ func (l *lane) through(p *ebpf.Program) func() (bench.Sample, error) {
 }
 
 // sampleFast measures the datapath, entered through p.
-func (l *lane) sampleFast(p *ebpf.Program) (s bench.Sample, err error) {
-	traffic := livegen.Traffic{Program: p, Ingress: l.nic.Attrs().Index, Frame: l.frame}
-	err = l.fast.during(func() (sent uint64, err error) {
+func (l *lane) sampleFast(p *ebpf.Program, frame []byte) (s bench.Sample, err error) {
+	traffic := livegen.Traffic{Program: p, Ingress: l.nic.Attrs().Index, Frame: frame}
+	err = l.fast.during(vswitch.Redirected, func() (sent uint64, err error) {
 		s, err = l.pacing.Sample(func(n int) (livegen.Burst, error) {
 			b, err := l.generator.Send(traffic, n)
 			sent += b.Frames

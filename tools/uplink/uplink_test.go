@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{Floor, Limit, LimitArray, Tapswitch, TCRedirect, Bridge, BridgeDefault} {
+	for _, name := range []string{Floor, Limit, LimitArray, Tapswitch, TapswitchTCP, TCRedirect, Bridge, BridgeDefault} {
 		way, ok := r.Ways.Way(name)
 		if !ok {
 			t.Errorf("%s was not measured", name)
@@ -36,8 +36,13 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %d frames, %d lost, %v ns", name, way.Frames, way.Lost, way.Gross.Median)
 		}
 	}
-	if len(r.Findings) != len(Goals) {
-		t.Errorf("%d findings for %d goals", len(r.Findings), len(Goals))
+	for _, name := range []string{UDPUnchosen, UDPChosen, TCPUnchosen, TCPChosen, LongUnchosen, LongChosen} {
+		if way, ok := r.Choice.Way(name); !ok || way.Gross.Median <= 0 {
+			t.Errorf("%s: measured %t, %v ns", name, ok, way.Gross.Median)
+		}
+	}
+	if want := len(Goals) + len(ChoiceGoals); len(r.Findings) != want {
+		t.Errorf("%d findings for %d goals", len(r.Findings), want)
 	}
 	if r.MapBytes["fdb"] == 0 {
 		t.Errorf("the maps take %v bytes", r.MapBytes)
@@ -122,9 +127,8 @@ func sendThrough(h *host, fast *fastPath, s ways.Station) error {
 	return livegen.OnCPU(senderCPU, func(g *livegen.Generator) error {
 		l := &lane{
 			host: h, generator: g, fast: fast, pacing: bench.Pacing{Burst: 64, Bursts: 1},
-			frame: livegen.UDPFrame(s.Dest, s.Source, livegen.MinFrame),
 		}
-		_, err := l.sampleFast(fast.UplinkRxXDP())
+		_, err := l.sampleFast(fast.UplinkRxXDP(), livegen.UDPFrame(s.Dest, s.Source, livegen.MinFrame))
 		return err
 	})
 }

@@ -49,6 +49,8 @@ type Config struct {
 	// Uplinks names devices to take as uplinks beside those that are known by
 	// their kind.
 	Uplinks []string
+	// XDP says which uplinks get native XDP.
+	XDP vswitch.XDPMode
 	// Promote names the taps, by their own MAC, whose guests send complete frames
 	// alone; they get native XDP.
 	Promote []vswitch.MAC

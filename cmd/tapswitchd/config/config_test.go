@@ -24,6 +24,7 @@ socket = "/run/x.sock"
 metrics = "[::1]:9752"
 log = "warn"
 lease = "1500ms"
+xdp = "always"
 promote = ["fe:54:00:00:00:01"]
 accept_bypass = ["br0", "virbr0"]
 bulk_frame = 0
@@ -36,6 +37,7 @@ bulk_idle = "1s"
 		Log:     slog.LevelWarn,
 		Lease:   1500 * time.Millisecond,
 
+		XDP:          vswitch.XDPAlways,
 		Promote:      []vswitch.MAC{{0xfe, 0x54, 0, 0, 0, 1}},
 		AcceptBypass: []string{"br0", "virbr0"},
 
@@ -64,13 +66,15 @@ func TestParseLevels(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"unknown key", "log = \"info\"\n\nuplink = [\"nic0\"]", `x.toml:3: unknown key "uplink": did you mean "uplinks"?`},
-		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
 		{"unknown table", "\n[metric]\nlisten = \":1\"", `x.toml:2: unknown key "metric": did you mean "metrics"?`},
-		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
-		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
 		{"table for a string", "[log]\nlevel = 1", `x.toml:1: reading log: want one of debug, info, warn, error in quotes, have a table`},
 		{"two faults", "log = 1\nlees = 2", "x.toml:1: reading log: want one of debug, info, warn, error in quotes, have the number 1\n" +
 			`x.toml:2: unknown key "lees": did you mean "lease"?`},
+		{"XDP misspelt", `xdp = "alwyas"`, `x.toml:1: reading xdp: unknown value "alwyas": did you mean "always"?`},
+		{"XDP a truth", `xdp = true`, `x.toml:1: reading xdp: want one of auto, always, never in quotes, have true`},
 		{"syntax", "log = \"info\"\nlease =", "x.toml:2: unexpected EOF; expected value"},
 		{"twice", "log = \"info\"\nlog = \"info\"", `x.toml:2: Key 'log' has already been defined.`},
 
@@ -85,8 +89,8 @@ func TestParseRefuses(t *testing.T) {
 		{"metrics a port", `metrics = 9752`, `x.toml:1: reading metrics: want an address to listen on, like "127.0.0.1:9752", or "" for none, have the number 9752`},
 		{"metrics without port", `metrics = "127.0.0.1"`, `x.toml:1: reading metrics: want an address to listen on, like "127.0.0.1:9752", or "" for none, have "127.0.0.1"`},
 		{"metrics port too high", `metrics = ":70000"`, `x.toml:1: reading metrics: want an address to listen on, like "127.0.0.1:9752", or "" for none, have ":70000": the port is a number from 1 to 65535`},
-		{"level unknown", `log = "warning"`, `x.toml:1: reading log: unknown level "warning": did you mean "warn"?`},
-		{"level misspelt", `log = "inof"`, `x.toml:1: reading log: unknown level "inof": did you mean "info"?`},
+		{"level unknown", `log = "warning"`, `x.toml:1: reading log: unknown value "warning": did you mean "warn"?`},
+		{"level misspelt", `log = "inof"`, `x.toml:1: reading log: unknown value "inof": did you mean "info"?`},
 		{"lease a number", `lease = 2`, `x.toml:1: reading lease: want a duration with its unit in quotes, like "2s", have the number 2`},
 		{"lease without unit", `lease = "2"`, `x.toml:1: reading lease: want a duration with its unit in quotes, like "2s", have "2"`},
 		{"lease too short", `lease = "499ms"`, `x.toml:1: reading lease: want 500ms to 1m0s, have 499ms`},

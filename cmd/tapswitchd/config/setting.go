@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ type setting struct {
 var _ toml.Unmarshaler = (*setting)(nil)
 
 // keys are all that a configuration may hold, in the reference file's order.
-var keys = []string{"uplinks", "promote", "accept_bypass", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle"}
+var keys = []string{"uplinks", "xdp", "promote", "accept_bypass", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle"}
 
 // UnmarshalTOML takes the key's value as the parser has read it.
 func (s *setting) UnmarshalTOML(value any) (err error) {
@@ -34,6 +35,10 @@ func (s *setting) UnmarshalTOML(value any) (err error) {
 	switch key := s.key.String(); key {
 	case "uplinks":
 		c.Uplinks, err = devices(value, "nic0")
+	case "xdp":
+		var mode int
+		mode, err = oneOf(value, vswitch.XDPModes)
+		c.XDP = vswitch.XDPMode(mode)
 	case "promote":
 		c.Promote, err = promote(value)
 	case "accept_bypass":
@@ -141,17 +146,21 @@ func metrics(value any) (string, error) {
 }
 
 func level(value any) (slog.Level, error) {
-	levels := []string{"debug", "info", "warn", "error"}
+	i, err := oneOf(value, []string{"debug", "info", "warn", "error"})
+	return slog.LevelDebug + slog.Level(i)*(slog.LevelInfo-slog.LevelDebug), err
+}
+
+// oneOf gives the index of the name that the value is.
+func oneOf(value any, names []string) (int, error) {
 	name, ok := value.(string)
 	if !ok {
-		return 0, fmt.Errorf("want one of %s in quotes, have %s", strings.Join(levels, ", "), kind(value))
+		return 0, fmt.Errorf("want one of %s in quotes, have %s", strings.Join(names, ", "), kind(value))
 	}
-	for i, l := range levels {
-		if name == l {
-			return slog.LevelDebug + slog.Level(i)*(slog.LevelInfo-slog.LevelDebug), nil
-		}
+	i := slices.Index(names, name)
+	if i < 0 {
+		return 0, fmt.Errorf("unknown value %q: %s", name, suggest.Hint(name, names))
 	}
-	return 0, fmt.Errorf("unknown level %q: %s", name, suggest.Hint(name, levels))
+	return i, nil
 }
 
 func duration(value any, least, most time.Duration) (time.Duration, error) {

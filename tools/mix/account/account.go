@@ -20,7 +20,7 @@ import (
 )
 
 // MaxMachines is how many machines an Account can tell apart.
-const MaxMachines = 19
+const MaxMachines = 23
 
 // An Account sums up the CPU time of machines from when it was opened.
 type Account struct {

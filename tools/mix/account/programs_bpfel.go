@@ -22,7 +22,7 @@ type programsCpu struct {
 	Receiver uint32
 	OnSelf   uint32
 	Seen     uint32
-	Spent    [20]struct {
+	Spent    [24]struct {
 		_         structs.HostLayout
 		OnSelf    uint64
 		Elsewhere uint64

@@ -23,7 +23,7 @@
 char _license[] SEC("license") = "Dual BSD/GPL";
 
 enum {
-	MACHINES_MAX = 20,
+	MACHINES_MAX = 24,
 	NET_RX_SOFTIRQ = 3, /* linux/interrupt.h */
 };
 
