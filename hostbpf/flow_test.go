@@ -2,9 +2,12 @@ package hostbpf
 
 import (
 	"net"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -108,6 +111,45 @@ func TestBulkFlows(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBulkToUnmerged has one guest that takes no merged segments: its bulk flows stay
+// on XDP, and those of others don't.
+func TestBulkToUnmerged(t *testing.T) {
+	b := newVerdictBed(t)
+	unmerged := func(ifindex int) {
+		t.Helper()
+		c := b.Ports()[ifindex]
+		c.Unmerged = true
+		if err := b.SetPort(c); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(c, b.ports.config(b.Datapath.held[ifindex].slot), cmpopts.IgnoreFields(c, "Attach", "XDP")); diff != "" {
+			t.Errorf("port (-set +held):\n%s", diff)
+		}
+	}
+	long := segment{payload: 1400}.frame(t)
+	toOther := slices.Clone(long)
+	copy(toOther, macOther[:])
+	ways := func(guest, other vswitch.Verdict) {
+		t.Helper()
+		for _, to := range []struct {
+			frame []byte
+			want  vswitch.Verdict
+		}{{long, guest}, {toOther, other}} {
+			where := counter{b.uplink, vswitch.HookXDP}
+			before := b.counted(t)[where]
+			b.run(t, hooksProgUplinkRxXdp, b.uplink, to.frame, 0)
+			if got := b.counted(t)[where][to.want] - before[to.want]; got != 1 {
+				t.Errorf("to %v: %d more %s, want 1", to.frame[:6], got, to.want)
+			}
+		}
+	}
+	ways(vswitch.PassBulk, vswitch.PassBulk)
+	unmerged(b.guest) // of which the uplink does not know yet
+	ways(vswitch.PassBulk, vswitch.PassBulk)
+	unmerged(b.uplink)
+	ways(vswitch.Redirected, vswitch.PassBulk)
 }
 
 // TestBulkFlowsComeBack once they have been idle.

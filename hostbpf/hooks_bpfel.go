@@ -60,8 +60,9 @@ type hooksPort struct {
 type hooksPortFlags uint32
 
 const (
-	hooksPortFlagsPORT_IN  hooksPortFlags = 1
-	hooksPortFlagsPORT_OUT hooksPortFlags = 2
+	hooksPortFlagsPORT_IN       hooksPortFlags = 1
+	hooksPortFlagsPORT_OUT      hooksPortFlags = 2
+	hooksPortFlagsPORT_UNMERGED hooksPortFlags = 4
 )
 
 type hooksSwitchControl struct {

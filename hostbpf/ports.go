@@ -129,6 +129,9 @@ func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
 	if c.Out {
 		flags |= hooksPortFlagsPORT_OUT
 	}
+	if c.Unmerged {
+		flags |= hooksPortFlagsPORT_UNMERGED
+	}
 	p := &t.slots[slot]
 	// A shorter limit comes into force before the port opens, a longer one never
 	// early: the flags are stored between.
@@ -165,6 +168,6 @@ func (t *portTable) config(slot uint32) vswitch.PortConfig {
 	return vswitch.PortConfig{
 		Ifindex: int(p.Ifindex), Bridge: int(p.BridgeIfindex), Role: vswitch.Role(p.Role),
 		In: p.Flags&hooksPortFlagsPORT_IN != 0, Out: p.Flags&hooksPortFlagsPORT_OUT != 0,
-		MaxFrame: int(p.MaxFrame),
+		Unmerged: p.Flags&hooksPortFlagsPORT_UNMERGED != 0, MaxFrame: int(p.MaxFrame),
 	}
 }

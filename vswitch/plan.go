@@ -31,6 +31,9 @@ type PortConfig struct {
 	Attach, XDP bool
 	// In and Out say whether frames may come in and leave by the fast path.
 	In, Out bool
+	// Unmerged says of a guest that its bulk TCP takes XDP too, because its tap takes
+	// no merged segments; of an uplink, that its bridge has such a guest.
+	Unmerged bool
 	// MaxFrame is the longest frame that may leave by the port, in bytes from
 	// the destination address on, without a VLAN tag.
 	MaxFrame int
@@ -75,7 +78,25 @@ func NewPlan(o *Observation) Plan {
 		held = append(held, o.Holds[p.Ifindex]...)
 		plan.Ports[p.Ifindex] = planPort(p, held)
 	}
+	plan.chooseMerging()
 	return plan
+}
+
+// chooseMerging tells the uplinks of bridges with guests that take no merged TCP
+// segments.
+func (p Plan) chooseMerging() {
+	unmerged := map[int]bool{}
+	for _, port := range p.Ports {
+		if port.Config.Unmerged {
+			unmerged[port.Bridge] = true
+		}
+	}
+	for ifindex, port := range p.Ports {
+		if port.Role == RoleUplink {
+			port.Config.Unmerged = unmerged[port.Bridge]
+			p.Ports[ifindex] = port
+		}
+	}
 }
 
 // planPort gives the wanted configuration of a port that is held for the given
@@ -103,6 +124,7 @@ func planPort(p Port, held []HoldReason) PlannedPort {
 			XDP:      attach && xdp,
 			In:       attach && closed&In == 0,
 			Out:      closed&Out == 0,
+			Unmerged: p.Role == RoleGuest && p.NoTSO,
 			MaxFrame: p.MTU + ethernetHeader,
 		},
 	}

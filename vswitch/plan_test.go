@@ -149,6 +149,31 @@ func TestPlanPort(t *testing.T) {
 	}
 }
 
+func TestPlanUnmerged(t *testing.T) {
+	noTSO := func(p *vswitch.Port) { p.NoTSO = true }
+	for _, tt := range []struct {
+		name    string
+		changes []func(*vswitch.Observation)
+		want    []int
+	}{
+		{"none", nil, nil},
+		{"a guest", []func(*vswitch.Observation){port(guest1, noTSO)}, []int{uplink0, guest1}},
+		{"a NIC", []func(*vswitch.Observation){port(uplink0, noTSO)}, nil},
+		{"a guest of another bridge", []func(*vswitch.Observation){port(guest1, func(p *vswitch.Port) { p.NoTSO, p.Bridge = true, br1 })}, []int{guest1}},
+	} {
+		var got []int
+		for ifindex, p := range vswitch.NewPlan(observe(tt.changes...)).Ports {
+			if p.Config.Unmerged {
+				got = append(got, ifindex)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s without TSO: unmerged are %v, want %v", tt.name, got, tt.want)
+		}
+	}
+}
+
 func TestPlanBridges(t *testing.T) {
 	noGuests := func(o *vswitch.Observation) { delete(o.Ports, guest0); delete(o.Ports, guest1) }
 	tests := []struct {

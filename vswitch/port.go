@@ -48,6 +48,9 @@ type Port struct {
 	MTU     int  // bytes, without the Ethernet header
 	Up      bool // administratively up and with carrier
 	STP     STPState
+	// NoTSO says of a guest's tap that it takes no merged TCP segments: the kernel
+	// would cut them up again before it.
+	NoTSO bool
 	// Promoted says that the port's guest is known to send complete frames alone:
 	// with their checksums, and no longer than the MTU. It gets native XDP.
 	Promoted bool

@@ -44,6 +44,30 @@ func TestBulkIsMerged(t *testing.T) {
 	}
 }
 
+// TestUnmergedGuest has a guest whose driver takes no merged segments, until it does:
+// XDP is the way for its bulk flows as well, and only for them.
+func TestUnmergedGuest(t *testing.T) {
+	h := newHost(t, lab.Options{Guests: 2, NICGRO: true}, lab.DaemonOptions{})
+	a, b := h.Guests[0], h.Guests[1]
+	merged := func(g *lab.Guest) bool {
+		t.Helper()
+		before := h.count(t, "nic0", vswitch.PassBulk)
+		if _, err := lab.Fetch(within(t, time.Minute), g.Node, h.Wire, lab.WireAddr4, 5<<20); err != nil {
+			t.Fatal(err)
+		}
+		return h.count(t, "nic0", vswitch.PassBulk) > before
+	}
+	for _, on := range []bool{false, true} {
+		if err := h.Host.SetOffload(a.Port, lab.TSO, on); err != nil {
+			t.Fatal(err)
+		}
+		h.await(t, 5*time.Second, fmt.Sprintf("bulk into %s is merged: %v", a.Port, on), func() bool { return merged(a) == on })
+		if !merged(b) {
+			t.Errorf("bulk into %s is not merged", b.Port)
+		}
+	}
+}
+
 // TestWithoutXDP has an uplink that hides VLAN tags from XDP: tc alone serves it,
 // and says why, until it no longer does.
 func TestWithoutXDP(t *testing.T) {

@@ -53,8 +53,10 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, _
 	if (f->tagged || has_tag(f->eth))
 		return VERDICT_PASS_TAGGED;
 
-	/* Wherever it goes: the tc hook asks all the rest again. */
-	if (f->choose && flow_bulk(ctl, f->eth, f->end, f->len, in->bridge, now))
+	bool bulk = f->choose && flow_bulk(ctl, f->eth, f->end, f->len, in->bridge, now);
+
+	/* Wherever it goes, in most bridges: the tc hook asks all the rest again. */
+	if (bulk && !(in->flags & PORT_UNMERGED))
 		return VERDICT_PASS_BULK;
 
 	dest = fdb_find(ctl, in->bridge, fdb_key(f->eth->h_source, 0), &seen);
@@ -75,6 +77,8 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, _
 
 	if (!to || !(to->flags & PORT_OUT))
 		return VERDICT_PASS_EGRESS_HELD;
+	if (bulk && !(to->flags & PORT_UNMERGED))
+		return VERDICT_PASS_BULK;
 	if (f->len > to->max_frame)
 		return VERDICT_PASS_TOO_LONG;
 	*out = to->ifindex;

@@ -61,6 +61,9 @@ struct switch_control {
 enum port_flags {
 	PORT_IN = 1,  /* frames may come in by the fast path */
 	PORT_OUT = 2, /* frames may leave by the fast path */
+	/* Of a guest: its tap takes no merged TCP segments, so that XDP is the faster way
+	 * for bulk too. Of an uplink: its bridge has such a guest. */
+	PORT_UNMERGED = 4,
 };
 
 enum table_sizes {

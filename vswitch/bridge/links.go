@@ -39,6 +39,7 @@ type link struct {
 	parent      bool // has a bus device as parent: it is hardware
 	tun         bool // IFF_TUN mode: carries no Ethernet frames
 	promiscuous bool
+	noTSO       bool // a tap that takes no merged TCP segments
 
 	// Of a bridge.
 	vlanFiltering bool
@@ -189,6 +190,7 @@ func (m *Mirror) applyLink(family uint8, deleted bool, l *link, c *Change) {
 	case family == unix.AF_UNSPEC && deleted:
 		delete(m.links, l.index)
 	case family == unix.AF_UNSPEC:
+		l.askTSO()
 		m.links[l.index] = l
 	// The bridge's own messages tell only of its part: a port's state and
 	// flags, or that the port leaves. Those about the bridge device name it as
@@ -288,6 +290,7 @@ func (m *Mirror) portOf(l *link) vswitch.Port {
 		MTU:      l.mtu,
 		Up:       l.up(),
 		STP:      l.stp,
+		NoTSO:    l.noTSO,
 		Settings: l.settings,
 	}
 }
@@ -323,6 +326,6 @@ func (m *Mirror) uplink(l *link, depth int) bool {
 
 func samePort(a, b vswitch.Port) bool {
 	return a.Ifindex == b.Ifindex && a.Name == b.Name && a.Bridge == b.Bridge && a.Role == b.Role &&
-		a.Kind == b.Kind && a.MAC == b.MAC && a.MTU == b.MTU && a.Up == b.Up && a.STP == b.STP &&
+		a.Kind == b.Kind && a.MAC == b.MAC && a.MTU == b.MTU && a.Up == b.Up && a.STP == b.STP && a.NoTSO == b.NoTSO &&
 		slices.Equal(a.Settings, b.Settings)
 }

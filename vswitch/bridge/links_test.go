@@ -25,7 +25,7 @@ func TestPorts(t *testing.T) {
 	loose := addVeth(t, "loose")
 	ifb := addLink(t, &netlink.Ifb{LinkAttrs: attrs("ifb0")})
 	roles := map[int]vswitch.Port{
-		guest: {Role: vswitch.RoleGuest, Kind: "tun"},
+		guest: {Role: vswitch.RoleGuest, Kind: "tun", NoTSO: true},
 		veth:  {Role: vswitch.RoleOther, Kind: "veth"},
 		wire:  {Role: vswitch.RoleUplink, Kind: "veth"},
 		ifb:   {Role: vswitch.RoleOther, Kind: "ifb"},

@@ -311,6 +311,7 @@ func (m *Mirror) dumpLinks(c *conn) error {
 		clear(m.links)
 		err = c.dump(req, func(b []byte) {
 			if _, l, ok := parseLink(b); ok {
+				l.askTSO()
 				m.links[l.index] = l
 			}
 		})
