@@ -1,6 +1,7 @@
 package hostbpf
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -155,6 +156,12 @@ func programName(what string, id ebpf.ProgramID) string {
 		what += " (" + info.Name + ")"
 	}
 	return what
+}
+
+// deviceThere says whether a device exists in this network namespace.
+func deviceThere(ifindex int) bool {
+	_, err := netlink.LinkByIndex(ifindex)
+	return !errors.As(err, &netlink.LinkNotFoundError{})
 }
 
 // deviceName gives a device's name for people, or its number if it is gone.

@@ -161,7 +161,9 @@ func TestVerdicts(t *testing.T) {
 		{name: "one byte too long", frame: frame(macGuest, macOutside, ipv4, 1515), want: vswitch.PassTooLong},
 		{name: "long but to be segmented", frame: frame(macGuest, macOutside, ipv4, 3000), gso: 1448, only: &hookTC, want: vswitch.Redirected},
 		{name: "several buffers", frame: frame(macGuest, macOutside, ipv4, 9000), only: &hookXDP, want: vswitch.PassMultiBuffer},
-		{name: "bare header", frame: frame(macGuest, macOutside, ipv4, 14), only: &hookXDP, want: vswitch.Redirected},
+		{name: "bare header", frame: frame(macGuest, macOutside, ipv4, 14), only: &hookXDP, want: vswitch.PassShort},
+		{name: "PPPoE without its header", frame: frame(macGuest, macOutside, 0x8864, 25), want: vswitch.PassShort},
+		{name: "shortest", frame: frame(macGuest, macOutside, 0x8864, 26), want: vswitch.Redirected},
 		{name: "broadcast", frame: frame(macAll, macOutside, ipv4, 60), want: vswitch.PassGroup},
 		{name: "multicast", frame: frame(vswitch.MAC{1, 0, 0x5e, 0, 0, 1}, macOutside, ipv4, 60), want: vswitch.PassGroup},
 		{name: "tagged", frame: frame(macGuest, macOutside, vlan, 60), want: vswitch.PassTagged},
@@ -200,8 +202,7 @@ func TestVerdicts(t *testing.T) {
 			}},
 	}
 	tried := map[vswitch.Verdict]bool{
-		vswitch.PassShort: true, // BPF_PROG_RUN refuses such frames
-		vswitch.PassBulk:  true, // see TestBulkFlows
+		vswitch.PassBulk: true, // see TestBulkFlows
 	}
 	for _, tt := range tests {
 		for _, hook := range []string{hooksProgUplinkRxXdp, hooksProgUplinkRx, hooksProgGuestRxXdp, hooksProgGuestRx} {

@@ -3,6 +3,7 @@ package hostbpf
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/cilium/ebpf"
 
@@ -89,7 +90,11 @@ func (d *Datapath) SetPort(c vswitch.PortConfig) error {
 		s.slot, err = d.newSlot(c)
 	}
 	if err != nil {
-		return errors.Join(err, fresh.detach())
+		err = errors.Join(err, fresh.detach())
+		if !deviceThere(c.Ifindex) { // the kernel has a different errno for that in each place
+			err = fmt.Errorf("setting port %d, whose device has gone meanwhile (%v): %w", c.Ifindex, err, os.ErrNotExist) //nolint:errorlint // for people
+		}
+		return err
 	}
 	if old != nil && old.slot != s.slot {
 		d.freeSlot(old.slot) // moved to another bridge: the hooks stay

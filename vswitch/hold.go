@@ -1,6 +1,9 @@
 package vswitch
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // A Direction is a way through a port, seen from the switch.
 type Direction uint8
@@ -37,6 +40,7 @@ const (
 	HoldEbtables    HoldCode = "ebtables"    // ebtables does
 	HoldQdisc       HoldCode = "qdisc"       // a qdisc limits or drops frames to the port
 	HoldUnread      HoldCode = "unread"      // what decides over frames can't be read
+	HoldPaused      HoldCode = "paused"      // a person sends the frames by the bridge for a while
 	HoldFailed      HoldCode = "failed"      // putting the port into the datapath failed
 	HoldCapacity    HoldCode = "capacity"    // the datapath's port table is full
 )
@@ -48,6 +52,8 @@ type HoldReason struct {
 	Code      HoldCode  `json:"code"`
 	Direction Direction `json:"direction"`
 	Text      string    `json:"text"`
+	// Until is when the reason ends by itself; zero if it does not.
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Hold makes a reason for both directions.

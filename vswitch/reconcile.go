@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"iter"
+	"os"
 	"slices"
 )
 
@@ -14,7 +15,8 @@ type Datapath interface {
 	// Ports gives the configurations that the datapath holds, by ifindex.
 	Ports() map[int]PortConfig
 	// SetPort adds a port or changes it. After an error the datapath holds what
-	// it held before; a *HeldError says that this device can't be served.
+	// it held before; a *HeldError says that this device can't be served, and
+	// os.ErrNotExist that there is no such device any more.
 	SetPort(PortConfig) error
 	// DeletePort removes a port and every forwarding entry that leads to it.
 	// A port that is not there, or whose device is gone, is no error.
@@ -127,6 +129,10 @@ func applyPort(dp Datapath, plan Plan, c PortChange) error {
 	err := dp.SetPort(c.Want)
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, os.ErrNotExist) {
+		delete(plan.Ports, c.Ifindex) // the bridge's word that it has gone is under way
+		return dp.DeletePort(c.Ifindex)
 	}
 	refused := plan.Ports[c.Ifindex].refuse(err)
 	plan.Ports[c.Ifindex] = refused

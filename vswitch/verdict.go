@@ -12,7 +12,7 @@ const (
 	PassExpired                    // the daemon has not renewed the deadline
 	PassNoPort                     // the device is not a port that the datapath knows
 	PassHeld                       // the ingress port is held back
-	PassShort                      // no whole Ethernet header in the first buffer
+	PassShort                      // shorter than its headers may be, or so is its first buffer
 	PassMultiBuffer                // spread over several buffers, which a tap does not take by XDP
 	PassGroup                      // broadcast or multicast: the bridge floods and snoops
 	PassTagged                     // has a VLAN tag
@@ -32,7 +32,7 @@ var verdictInfo = [numVerdicts]struct{ name, meaning string }{
 	PassExpired:     {"pass_expired", "the daemon has not renewed the datapath's deadline"},
 	PassNoPort:      {"pass_no_port", "the device is not a port that the datapath knows"},
 	PassHeld:        {"pass_held", "the port it came from is held back"},
-	PassShort:       {"pass_short", "no whole Ethernet header"},
+	PassShort:       {"pass_short", "too short to hold all headers that the bridge may ask for"},
 	PassMultiBuffer: {"pass_multi_buffer", "spread over several buffers"},
 	PassGroup:       {"pass_group", "broadcast or multicast"},
 	PassTagged:      {"pass_tagged", "has a VLAN tag"},

@@ -16,8 +16,9 @@ func newDrops(e *env) *cobra.Command {
 		name:  "drops",
 		short: "Show frames that were lost on the fast path, and why",
 		long: `Show frames that the fast path sent to a port and that were lost on the way, by
-the port that they were to leave by. Frames that the bridge drops are not here:
-see 'ip -s link'.`,
+the port that they were to leave by. For frames that a port's qdisc or device
+dropped the kernel does not tell those of the fast path from the bridge's: these
+two reasons count both. What the bridge itself drops is not here.`,
 		ask:   func(ctx context.Context, c *control.Client) ([]control.Drop, error) { return c.Drops(ctx) },
 		print: e.printDrops,
 	})

@@ -46,7 +46,11 @@ func (e *env) printPorts(ports []control.Port) error {
 			case 0:
 				what = "note"
 			}
-			t.note("%s (%s): %s", what, h.Code, h.Text)
+			left := ""
+			if !h.Until.IsZero() {
+				left = fmt.Sprintf("; %s left", span(h.Until.Sub(e.now())))
+			}
+			t.note("%s (%s): %s%s", what, h.Code, h.Text, left)
 		}
 	}
 	return t.print(e.stdout)

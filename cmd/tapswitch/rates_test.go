@@ -55,8 +55,8 @@ func TestWatchJSON(t *testing.T) {
 		if err := json.Unmarshal([]byte(l), &got); err != nil {
 			t.Fatal(err)
 		}
-		if len(got) != 3 || got[0].Interval != 2 || got[0].Verdicts[0].Frames != 600000 || got[0].Flushes != 1.5 {
-			t.Errorf("rates %+v, want those of 3 ports over 2 s, half of what the counters grew by", got)
+		if len(got) != 4 || got[0].Interval != 2 || got[0].Verdicts[0].Frames != 600000 || got[0].Flushes != 1.5 {
+			t.Errorf("rates %+v, want those of 3 ports and none over 2 s, half of what the counters grew by", got)
 		}
 	}
 	golden(t, "stats-watch.json", c.stdout.Bytes())

@@ -69,7 +69,7 @@ func (e *env) printStats(stats []control.Stats, all bool) error {
 				in.add(s.Port, s.Ifindex, s.Bridge, s.Role, "merged "+v.Verdict.String(), v.Frames, v.Meaning)
 			}
 		}
-		if s.Flushes > 0 || all {
+		if s.Flushes > 0 || all && s.Ifindex != 0 {
 			out.add(s.Port, s.Ifindex, s.FlushedFrames, s.Flushes, perFlush(float64(s.FlushedFrames), float64(s.Flushes)))
 		}
 	}

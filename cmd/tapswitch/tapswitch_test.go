@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
+	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/control"
 	"github.com/tapswitch/tapswitch/vswitch/control/controltest"
 )
@@ -29,7 +30,7 @@ type console struct {
 }
 
 // newConsole serves src for the test; without one no daemon runs.
-func newConsole(t *testing.T, src control.Source) *console {
+func newConsole(t *testing.T, src control.Switch) *console {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "t.sock")
 	if src != nil {
@@ -105,6 +106,15 @@ func TestOutput(t *testing.T) {
 		s.PortsValue[0].Held[0].Text = "two\nlines"
 		return s
 	}
+	paused := func() *controltest.Source {
+		s := sample()
+		p := &s.PortsValue[3]
+		reason := vswitch.Hold(vswitch.HoldPaused, "paused by hand until 12:00:42; 'tapswitch resume' ends it sooner")
+		reason.Until = controltest.Now.Add(42 * time.Second)
+		p.State, p.Held = control.StateHeld, []vswitch.HoldReason{reason}
+		s.PortsValue = s.PortsValue[3:4]
+		return s
+	}
 	for _, tt := range []struct {
 		golden string
 		src    func() *controltest.Source
@@ -131,6 +141,14 @@ func TestOutput(t *testing.T) {
 		{"stats-all.txt", sample, "stats --all"},
 		{"stats.json", sample, "stats --json"},
 		{"stats-empty.txt", empty, "stats"},
+		{"pause.txt", sample, "pause vnet0"},
+		{"pause.json", sample, "pause br0 --for 5m --json"},
+		{"pause-ports.txt", paused, "ports"},
+		{"pause-ports.json", paused, "ports --json"},
+		{"resume.txt", sample, "resume br0"},
+		{"resume-none.txt", sample, "resume vnet0"},
+		{"resume-still.txt", sample, "resume vnet1"},
+		{"help-pause.txt", sample, "pause --help"},
 		{"help.txt", sample, "--help"},
 		{"help.txt", sample, ""},
 		{"help.txt", sample, "help"},
@@ -144,7 +162,7 @@ func TestOutput(t *testing.T) {
 			// The default of --socket is the test's; what help shows must not be.
 			if strings.HasPrefix(tt.golden, "help") {
 				c.vars = nil
-				only(t, "status", "ports", "fdb", "drops", "stats", "version", "gen-docs")
+				only(t, "status", "ports", "fdb", "drops", "stats", "pause", "resume", "version", "gen-docs")
 			}
 			if code := c.run(t.Context(), strings.Fields(tt.args)...); code != exitFine {
 				t.Errorf("exit code %d, want 0; stderr: %s", code, &c.stderr)
@@ -178,7 +196,7 @@ func only(t *testing.T, names ...string) {
 }
 
 func TestExitCodes(t *testing.T) {
-	only(t, "status", "ports", "fdb", "drops", "stats", "version", "gen-docs")
+	only(t, "status", "ports", "fdb", "drops", "stats", "pause", "resume", "version", "gen-docs")
 	group := func(*env) *cobra.Command {
 		g := &cobra.Command{Use: "group", Short: "a command of commands"}
 		one := &cobra.Command{Use: "one", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return errors.New("broken") }}
@@ -193,7 +211,7 @@ func TestExitCodes(t *testing.T) {
 		stderr string
 	}{
 		{"prots", 2, "tapswitch: unknown command \"prots\" for tapswitch: did you mean \"ports\"?\nRun 'tapswitch --help' for how to use it.\n"},
-		{"frobnicate", 2, "tapswitch: unknown command \"frobnicate\" for tapswitch: want one of completion, drops, fdb, group, ports, stats, status, version\nRun 'tapswitch --help' for how to use it.\n"},
+		{"frobnicate", 2, "tapswitch: unknown command \"frobnicate\" for tapswitch: want one of completion, drops, fdb, group, pause, ports, resume, stats, status, version\nRun 'tapswitch --help' for how to use it.\n"},
 		{"help prots", 2, "tapswitch: unknown command \"prots\" for tapswitch: did you mean \"ports\"?\nRun 'tapswitch help --help' for how to use it.\n"},
 		{"completion zhs", 2, "tapswitch: unknown command \"zhs\" for \"tapswitch completion\"\nRun 'tapswitch completion --help' for how to use it.\n"},
 		{"ports br0", 2, "tapswitch: tapswitch ports takes no arguments, have \"br0\"\nRun 'tapswitch ports --help' for how to use it.\n"},
@@ -204,6 +222,9 @@ func TestExitCodes(t *testing.T) {
 		{"fdb --mac 52:54", 2, "tapswitch: invalid argument \"52:54\" for \"--mac\" flag: parsing MAC address: address 52:54: invalid MAC address\nRun 'tapswitch fdb --help' for how to use it.\n"},
 		{"stats --watch 1", 2, "tapswitch: invalid argument \"1\" for \"--watch\" flag: time: missing unit in duration \"1\"\nRun 'tapswitch stats --help' for how to use it.\n"},
 		{"stats --watch 99ms", 2, "tapswitch: --watch is 99ms: want 100ms or more\nRun 'tapswitch stats --help' for how to use it.\n"},
+		{"pause", 2, "tapswitch: tapswitch pause takes one port or bridge, have 0\nRun 'tapswitch pause --help' for how to use it.\n"},
+		{"pause vnet0 --for 0.5s", 2, "tapswitch: --for is 500ms: want 1s to 24h0m0s\nRun 'tapswitch pause --help' for how to use it.\n"},
+		{"resume vnet9", 1, "tapswitch: no port or bridge vnet9 in the switch, which has br-lab, br0, vnet7, nic0, sensor, vnet0, vnet1: file does not exist\n"},
 		{"gen-docs", 2, "tapswitch: at least one of the flags in the group [man completions] is required\nRun 'tapswitch gen-docs --help' for how to use it.\n"},
 		{"group", 0, ""},
 		{"group on", 2, "tapswitch: unknown command \"on\" for tapswitch group: did you mean \"one\"?\nRun 'tapswitch group --help' for how to use it.\n"},

@@ -173,3 +173,56 @@ func TestLossesBeforeNotice(t *testing.T) {
 		}
 	}
 }
+
+// What tc has redirected may be dropped by a qdisc or by the device, which must
+// show too.
+func TestLossesBehindTC(t *testing.T) {
+	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{Config: longLease})
+	g := h.Guests[0]
+	h.sink(t, "vnet9", 1, lab.TapOptions{})
+	h.ip(t, "link set vnet9 txqueuelen 8")
+	out, err := lab.OpenPacket(g.Node, "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	f := frame(stationMAC(1), g.MAC, "more than fit")
+	eventually(t, 5*time.Second, "frames are redirected", func() bool {
+		if err := out.Send(f); err != nil {
+			t.Fatal(err)
+		}
+		return h.count(t, g.Port, vswitch.Redirected) > 0
+	})
+	eventually(t, 5*time.Second, "frames are lost in the device", func() bool {
+		if err := out.Send(f); err != nil {
+			t.Fatal(err)
+		}
+		return h.lost(t, "vnet9", "device") > 0
+	})
+	before, redirected := h.lost(t, "vnet9", "device"), h.count(t, g.Port, vswitch.Redirected)
+	const sent = 50
+	for range sent {
+		if err := out.Send(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 5*time.Second, "all are redirected, and counted as lost", func() bool {
+		return h.count(t, g.Port, vswitch.Redirected) >= redirected+sent && h.lost(t, "vnet9", "device") >= before+sent
+	})
+	if n := h.lost(t, "vnet9", "qdisc") + h.lost(t, "vnet9", "ring full"); n != 0 {
+		t.Errorf("%d frames are counted for other reasons", n)
+	}
+}
+
+// Frames that meet a hook on a device that the datapath does not know are shown.
+func TestUnclaimedFramesShow(t *testing.T) {
+	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{})
+	stats, err := h.api.Stats(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := stats[len(stats)-1]
+	if none.Ifindex != 0 || len(none.Verdicts) != 1 || none.Verdicts[0].Verdict != vswitch.PassNoPort {
+		t.Errorf("the last of the stats is %+v, want those of no port", none)
+	}
+}

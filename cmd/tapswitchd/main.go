@@ -157,7 +157,7 @@ func hasPort(m *bridge.Mirror, name string) bool {
 
 // serve starts to answer on the control socket, and on the metrics' address if
 // there is one.
-func serve(ctx context.Context, tasks *errgroup.Group, c config.Config, src control.Source) error {
+func serve(ctx context.Context, tasks *errgroup.Group, c config.Config, src control.Switch) error {
 	registry := control.NewRegistry(src)
 	l, err := control.Listen(c.Socket)
 	if err != nil {

@@ -49,8 +49,10 @@ type service struct {
 
 	plan    vswitch.Plan
 	holds   map[int][]vswitch.HoldReason // that lie in the devices and in rules beside the bridge
-	full    int                          // entries for which there was no room
-	behind  bool                         // the datapath may not agree with the bridges: don't renew, look again
+	pauses  pauses
+	drops   deviceDrops
+	full    int  // entries for which there was no room
+	behind  bool // the datapath may not agree with the bridges: don't renew, look again
 	renewed time.Time
 	looked  time.Time
 	aged    map[int]time.Time // last refresh round, by bridge
@@ -62,7 +64,7 @@ func newService(log *slog.Logger, dp *hostbpf.Datapath, mirror *bridge.Mirror, l
 	return &service{
 		log: log, dp: dp, mirror: mirror, rules: policy.NewReader(policy.Options{}), lease: lease, started: time.Now(),
 		ready: func() {}, alive: func() {},
-		aged: map[int]time.Time{}, calls: make(chan func()), batches: make(chan bridge.Batch),
+		pauses: pauses{}, drops: deviceDrops{}, aged: map[int]time.Time{}, calls: make(chan func()), batches: make(chan bridge.Batch),
 	}
 }
 
@@ -115,7 +117,7 @@ func (s *service) loop(ctx context.Context) error {
 				return err
 			}
 		case <-police.C:
-			if s.police() || s.refused() {
+			if s.police() || s.refused() || s.endPauses() {
 				s.reconcile()
 			}
 		case f := <-s.calls:
@@ -166,8 +168,10 @@ func (s *service) follow(c bridge.Change, err error) {
 func (s *service) reconcile() {
 	o := s.mirror.Observation()
 	o.Holds = s.mirror.Holds()
-	for ifindex, reasons := range s.holds {
-		o.Holds[ifindex] = append(o.Holds[ifindex], reasons...)
+	for _, holds := range []map[int][]vswitch.HoldReason{s.holds, s.pauses.holds(time.Now())} {
+		for ifindex, reasons := range holds {
+			o.Holds[ifindex] = append(o.Holds[ifindex], reasons...)
+		}
 	}
 	for ifindex, p := range o.Ports {
 		p.Promoted = s.promote[p.MAC]
@@ -184,6 +188,7 @@ func (s *service) reconcile() {
 	}
 	s.logChanges(plan)
 	s.plan, s.full = plan, full
+	s.followDrops()
 }
 
 func (s *service) logChanges(plan vswitch.Plan) {

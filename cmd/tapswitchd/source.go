@@ -15,7 +15,7 @@ import (
 	"github.com/tapswitch/tapswitch/vswitch/control"
 )
 
-var _ control.Source = source{}
+var _ control.Switch = source{}
 
 // source shows the service by the control API.
 type source struct{ *service }
@@ -197,8 +197,13 @@ func (s source) Drops(ctx context.Context) ([]control.Drop, error) {
 			name := s.mirror.Ports[l.Ifindex].Name
 			drops = append(drops, control.NewDrop(name, l.Ifindex, l.Errno, l.Frames))
 		}
+		behind, err := s.deviceDrops()
+		if err != nil {
+			return nil, err
+		}
+		drops = append(drops, behind...)
 		slices.SortFunc(drops, func(a, b control.Drop) int {
-			return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Ifindex, b.Ifindex), cmp.Compare(a.Errno, b.Errno))
+			return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Ifindex, b.Ifindex), cmp.Compare(a.Errno, b.Errno), cmp.Compare(a.Reason, b.Reason))
 		})
 		return drops, nil
 	})
@@ -221,7 +226,11 @@ func (s source) Stats(ctx context.Context) ([]control.Stats, error) {
 				Flushes:  c.Flushes, FlushedFrames: c.Flushed,
 			})
 		}
-		return stats, nil
+		unclaimed, err := s.dp.Unclaimed()
+		if err != nil {
+			return nil, err
+		}
+		return append(stats, control.NoPort(unclaimed)), nil
 	})
 }
 

@@ -51,7 +51,7 @@ func (s *scenario) readLost(ctx context.Context) (map[string]lost, error) {
 func newLost(port string, byDevice uint64, drops []control.Drop) lost {
 	l := lost{byXDP: map[string]uint64{}, byDevice: byDevice}
 	for _, d := range drops {
-		if d.Port == port {
+		if d.Port == port && !d.Shared {
 			l.byXDP[d.Reason] += d.Frames
 		}
 	}

@@ -3,7 +3,6 @@ package oracle
 import (
 	"encoding/binary"
 	"math/rand/v2"
-	"slices"
 
 	"golang.org/x/sys/unix"
 )
@@ -14,7 +13,9 @@ type generator struct {
 	network  *network
 	snooping bool
 	steady   bool // no station moves
-	made     uint64
+	// malformed has most frames not be as they should.
+	malformed bool
+	made      uint64
 }
 
 // kinds are what frames there are, how often, and how they are made. A kind that
@@ -23,41 +24,49 @@ var kinds = []struct {
 	name   string
 	weight int
 	make   func(*generator) *frame
+	// malformed is the weight where no frame is to be as it should.
+	malformed int
 }{
-	{"known unicast", 44, (*generator).known},
-	{"runt", 4, (*generator).runt},
-	{"oversize", 5, (*generator).oversize},
-	{"group", 6, (*generator).group},
-	{"link-local", 2, (*generator).linkLocal},
-	{"unknown destination", 4, (*generator).unknown},
-	{"new station", 2, (*generator).newStation},
-	{"moved station", 1, (*generator).moved},
-	{"bad source", 3, (*generator).badSource},
-	{"for the host", 4, (*generator).forHost},
-	{"same port", 3, (*generator).samePort},
-	{"tagged", 6, (*generator).tagged},
-	{"cut tag", 1, (*generator).cutTag},
-	{"partial checksum", 7, (*generator).partial},
-	{"segmentation", 4, (*generator).segmentation},
-	{"bad IP checksum", 2, (*generator).badSum},
-	{"bad header", 1, (*generator).badHeader},
-	{"IGMP", 1, (*generator).igmp},
-	{"into a port that is down", 1, (*generator).down},
+	{"known unicast", 44, (*generator).known, 10},
+	{"runt", 4, (*generator).runt, 25},
+	{"oversize", 5, (*generator).oversize, 10},
+	{"group", 6, (*generator).group, 0},
+	{"link-local", 2, (*generator).linkLocal, 0},
+	{"unknown destination", 4, (*generator).unknown, 0},
+	{"new station", 2, (*generator).newStation, 0},
+	{"moved station", 1, (*generator).moved, 0},
+	{"bad source", 3, (*generator).badSource, 5},
+	{"for the host", 4, (*generator).forHost, 0},
+	{"same port", 3, (*generator).samePort, 0},
+	{"tagged", 6, (*generator).tagged, 0},
+	{"cut tag", 1, (*generator).cutTag, 15},
+	{"partial checksum", 7, (*generator).partial, 0},
+	{"segmentation", 4, (*generator).segmentation, 0},
+	{"bad IP checksum", 2, (*generator).badSum, 5},
+	{"bad header", 1, (*generator).badHeader, 35},
+	{"IGMP", 1, (*generator).igmp, 0},
+	{"into a port that is down", 1, (*generator).down, 0},
+	{"scrap", 1, (*generator).scrap, 10},
 }
 
-var allWeights = func() (n int) {
-	for _, k := range kinds {
-		n += k.weight
+// weight is a kind's, for this generator.
+func (g *generator) weight(kind int) int {
+	if g.malformed {
+		return kinds[kind].malformed
 	}
-	return n
-}()
+	return kinds[kind].weight
+}
 
 // next makes a frame.
 func (g *generator) next() *frame {
 	for {
-		at := g.IntN(allWeights)
-		for _, k := range kinds {
-			if at -= k.weight; at < 0 {
+		all := 0
+		for kind := range kinds {
+			all += g.weight(kind)
+		}
+		at := g.IntN(all)
+		for kind, k := range kinds {
+			if at -= g.weight(kind); at < 0 {
 				if f := k.make(g); f != nil && !(g.steady && g.moves(f)) {
 					f.kind = k.name
 					return f
@@ -69,6 +78,9 @@ func (g *generator) next() *frame {
 }
 
 func (g *generator) moves(f *frame) bool {
+	if len(f.data) < ethLen {
+		return false
+	}
 	_, moves := g.network.teaches(f)
 	return moves
 }
@@ -163,11 +175,6 @@ func (g *generator) known() *frame {
 	return g.complete(port, to.mac, from.mac, g.size())
 }
 
-// pppoeLen is the length of a PPPoE header. br_netfilter drops a PPPoE frame that
-// ends before, also where it is to leave all frames alone; the fast path, which
-// knows nothing of PPPoE, sends it on. There is nothing in such a frame.
-const pppoeLen = 8
-
 // runt makes frames that are shorter than Ethernet's, as short as a device takes.
 func (g *generator) runt() *frame {
 	port, from, to := g.pair()
@@ -175,11 +182,8 @@ func (g *generator) runt() *frame {
 		return nil
 	}
 	g.made++
-	size := one(g, []int{14, 15, 18, 33, 34, 42, 59, 14 + g.IntN(46)})
+	size := one(g, []int{14, 15, 18, 21, 22, 25, 26, 33, 34, 42, 59, 14 + g.IntN(46)})
 	types := append([]uint16{unix.ETH_P_IP, unix.ETH_P_IPV6}, otherTypes...)
-	if size < ethLen+pppoeLen {
-		types = slices.DeleteFunc(types, func(t uint16) bool { return t == unix.ETH_P_PPP_SES })
-	}
 	return &frame{port: port, data: ethernet(to.mac, from.mac, one(g, types), g.payload(size-ethLen))}
 }
 
@@ -400,13 +404,23 @@ func (g *generator) badHeader() *frame {
 	case 2:
 		// Not UDP in IP fragments (3), which get random numbers.
 		f.header[offGSOType] = one(g, []byte{1, 2, 4, 5, 6, 7, 8})
-		order.PutUint16(f.header[offGSOSize:], uint16(g.IntN(2000)))
+		order.PutUint16(f.header[offGSOSize:], one(g, []uint16{0, 0xffff, uint16(g.IntN(2000))}))
 	case 3:
-		order.PutUint16(f.header[offHdrLen:], uint16(g.IntN(2000)))
+		order.PutUint16(f.header[offHdrLen:], one(g, []uint16{0xffff, uint16(g.IntN(2000))}))
 	case 4:
 		f.header[offFlags] = dataValid
 	}
 	return f
+}
+
+// scrap makes what is less than Ethernet's header, which no device takes.
+func (g *generator) scrap() *frame {
+	port, from, to := g.pair()
+	if from == nil {
+		return nil
+	}
+	whole := ethernet(to.mac, from.mac, unix.ETH_P_IP, nil)
+	return &frame{port: port, data: whole[:g.IntN(len(whole))]}
 }
 
 // down makes frames for a guest's port that takes none.

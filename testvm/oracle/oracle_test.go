@@ -49,13 +49,12 @@ func drawSeed(t *testing.T) uint64 {
 }
 
 // occurring are the verdicts that the oracle's frames must meet. The rest can't
-// be had at will: no device gives the datapath less than an Ethernet header
-// (pass_short); a port that the datapath doesn't know or whose device has gone is
+// be had at will: a port that the datapath doesn't know or whose device has gone is
 // a matter of a moment (pass_no_port, pass_no_device); and a veth's frames come
 // to XDP in several buffers only with an MTU at which XDP is kept off it
 // (pass_multi_buffer).
 var occurring = []vswitch.Verdict{
-	vswitch.Redirected, vswitch.PassExpired, vswitch.PassHeld, vswitch.PassGroup,
+	vswitch.Redirected, vswitch.PassExpired, vswitch.PassHeld, vswitch.PassShort, vswitch.PassGroup,
 	vswitch.PassTagged, vswitch.PassLearn, vswitch.PassUnknown, vswitch.PassHost, vswitch.PassSamePort,
 	vswitch.PassTooLong, vswitch.PassEgressHeld, vswitch.PassBulk,
 }
@@ -78,6 +77,17 @@ func TestOracleWithMulticastSnooping(t *testing.T) {
 
 func TestOracleWithJumboUplink(t *testing.T) {
 	compare(t, Options{Frames: *frames / 4, Jumbo: true})
+}
+
+// Frames that no honest guest sends: 100,000 of them by
+// go test ./testvm/oracle -run Malformed -frames 100000.
+func TestOracleWithMalformedFrames(t *testing.T) {
+	r := compare(t, Options{Frames: *frames, Malformed: true})
+	for _, v := range []vswitch.Verdict{vswitch.Redirected, vswitch.PassShort, vswitch.PassTooLong, vswitch.PassLearn} {
+		if r.Verdicts[v] == 0 {
+			t.Errorf("no frame met the verdict %s", v)
+		}
+	}
 }
 
 func compare(t *testing.T, o Options) Report {

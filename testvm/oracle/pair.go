@@ -23,6 +23,9 @@ type Options struct {
 	// Jumbo gives the uplink an MTU of 9000, with which the fast path takes frames
 	// from a veth after the kernel has made an skb of them, not by XDP.
 	Jumbo bool
+	// Malformed has most frames not be as they should: too short, too long, cut, or
+	// with a virtio-net header that lies.
+	Malformed bool
 	// Log receives the daemon's log.
 	Log io.Writer
 }
@@ -85,7 +88,7 @@ func newPair(ctx context.Context, o Options) (*pair, error) {
 		net: newNetwork(o.uplinkMTU()), uncounted: map[int]bool{}, unpin: pin(),
 		report: Report{Kinds: map[string]int{}, Changes: map[string]int{}, Verdicts: map[vswitch.Verdict]uint64{}},
 	}
-	p.gen = &generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), network: p.net, snooping: o.Snooping}
+	p.gen = &generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), network: p.net, snooping: o.Snooping, malformed: o.Malformed}
 	if err := p.open(ctx, o); err != nil {
 		return nil, errors.Join(err, p.close())
 	}

@@ -24,7 +24,7 @@ type Client struct {
 	http   http.Client
 }
 
-var _ Source = (*Client)(nil)
+var _ Switch = (*Client)(nil)
 
 // Dial makes a client for the daemon at socket. It connects at the first
 // request; the error is then an *UnreachableError if nobody answers.
@@ -88,9 +88,27 @@ func (c *Client) Stats(ctx context.Context) (stats []Stats, err error) {
 	return stats, err
 }
 
+// Pause sends all frames of a port, or of a bridge's ports, by the bridge for the
+// given time, MinPause to MaxPause. A name that the switch does not have is
+// os.ErrNotExist.
+func (c *Client) Pause(ctx context.Context, name string, d time.Duration) (p Pause, err error) {
+	err = c.ask(ctx, http.MethodPost, "/v1/pause", url.Values{"name": {name}, "for": {d.String()}}, &p)
+	return p, err
+}
+
+// Resume ends the pause of a port, or of a bridge and each of its ports.
+func (c *Client) Resume(ctx context.Context, name string) (p Pause, err error) {
+	err = c.ask(ctx, http.MethodPost, "/v1/resume", url.Values{"name": {name}}, &p)
+	return p, err
+}
+
 func (c *Client) get(ctx context.Context, path string, query url.Values, answer any) error {
+	return c.ask(ctx, http.MethodGet, path, query, answer)
+}
+
+func (c *Client) ask(ctx context.Context, method, path string, query url.Values, answer any) error {
 	u := url.URL{Scheme: "http", Host: "tapswitchd", Path: path, RawQuery: query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
 		return fmt.Errorf("asking tapswitchd: %w", err)
 	}

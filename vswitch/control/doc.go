@@ -1,8 +1,8 @@
 // Package control lets people and programs look into a running switch: an
 // HTTP API with JSON on a unix socket, its client, and Prometheus metrics.
 //
-// The API only reads. Every path answers GET with an object or a list of the
-// types here, and any error with {"error": "…"}:
+// Paths that read answer GET, those that change something POST, with an object or
+// a list of the types here, and any error with {"error": "…"}:
 //
 //	/v1/status   Status
 //	/v1/ports    []Port
@@ -10,4 +10,6 @@
 //	/v1/drops    []Drop
 //	/v1/stats    []Stats
 //	/metrics     Prometheus metrics
+//	/v1/pause    Pause, by POST with name=PORT or BRIDGE and for=DURATION like 60s
+//	/v1/resume   Pause, by POST with name=PORT or BRIDGE
 package control

@@ -6,14 +6,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Drop counts frames that the datapath sent to a port and that were lost on
-// the way.
+// A Drop counts frames that were lost on the way out of a port: those that the
+// datapath sent to it, or all.
 type Drop struct {
 	Port    string `json:"port"` // that the frames were to leave by
 	Ifindex int    `json:"ifindex"`
 	Reason  string `json:"reason"`
 	Errno   int    `json:"errno"` // positive; 0 if the kernel gave none
 	Frames  uint64 `json:"frames"`
+	// Shared says that the kernel does not tell the datapath's frames from the
+	// bridge's here. It counts since the port was added, or the daemon started.
+	Shared bool `json:"shared"`
 	// Meaning says in words what happened, and what to do about it.
 	Meaning string `json:"meaning"`
 }
@@ -45,4 +48,18 @@ func NewDrop(port string, ifindex, errno int, frames uint64) Drop {
 		d.Reason = fmt.Sprintf("errno %d", errno)
 	}
 	return d
+}
+
+// NewQdiscDrop makes a Drop out of the count of a port's root qdisc.
+func NewQdiscDrop(port string, ifindex int, frames uint64) Drop {
+	return Drop{Port: port, Ifindex: ifindex, Reason: "qdisc", Frames: frames, Shared: true,
+		Meaning: "the port's qdisc dropped them (tc -s qdisc show dev PORT); by tc or the bridge, since tapswitchd knows the port"}
+}
+
+// NewDeviceDrop makes a Drop out of the count of a port's device. A tap counts one
+// frame for each bulk by XDP that its ring had no room for (tun_xdp_xmit).
+func NewDeviceDrop(port string, ifindex int, frames uint64) Drop {
+	return Drop{Port: port, Ifindex: ifindex, Reason: "device", Frames: frames, Shared: true,
+		Meaning: "the device dropped them (tx_dropped), most often because a guest reads too slowly; by tc or the bridge, " +
+			"and one for each bulk of XDP's that is a full ring's, since tapswitchd knows the port"}
 }

@@ -35,6 +35,8 @@ var (
 	flushedFramesDesc = desc("flushed_frames_total", "Redirected frames that the kernel handed to a port.", "port", "ifindex", "bridge", "role")
 	lostDesc          = desc("lost_frames_total", "Frames lost after the datapath had sent them to a port.", "port", "ifindex", "reason")
 
+	sharedDesc = desc("egress_dropped_frames_total", "Frames of the datapath's tc hooks or the bridge that a port's qdisc or device dropped, since the daemon knows the port.", "port", "ifindex", "reason")
+
 	portsDesc = desc("ports", "Ports by state.", "bridge", "role", "state")
 	holdsDesc = desc("port_holds", "Reasons of a kind that hold a port back.", "port", "ifindex", "bridge", "role", "code")
 
@@ -71,7 +73,7 @@ func NewMetricsHandler(g prometheus.Gatherer) http.Handler {
 func (c collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		infoDesc, startDesc, deadlineDesc, adoptedDesc,
-		bulkDesc, framesDesc, mergedDesc, flushesDesc, flushedFramesDesc, lostDesc,
+		bulkDesc, framesDesc, mergedDesc, flushesDesc, flushedFramesDesc, lostDesc, sharedDesc,
 		portsDesc, holdsDesc,
 		entriesDesc, capacityDesc, fullDesc,
 	} {
@@ -151,6 +153,9 @@ func (m metrics) stats(stats []Stats) {
 		for _, v := range s.Merged {
 			m.counter(mergedDesc, v.Frames, append(port, v.Verdict.String())...)
 		}
+		if s.Ifindex == 0 {
+			continue // nothing leaves by no port
+		}
 		m.counter(flushesDesc, s.Flushes, port...)
 		m.counter(flushedFramesDesc, s.FlushedFrames, port...)
 	}
@@ -158,6 +163,10 @@ func (m metrics) stats(stats []Stats) {
 
 func (m metrics) drops(drops []Drop) {
 	for _, d := range drops {
+		if d.Shared {
+			m.counter(sharedDesc, d.Frames, d.Port, strconv.Itoa(d.Ifindex), d.Reason)
+			continue
+		}
 		m.counter(lostDesc, d.Frames, d.Port, strconv.Itoa(d.Ifindex), d.Reason)
 	}
 }

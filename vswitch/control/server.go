@@ -2,6 +2,7 @@ package control
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,15 +12,16 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
-// A Server answers the API's requests out of a Source.
+// A Server answers the API's requests out of a Switch.
 type Server struct {
-	source  Source
+	source  Switch
 	paths   map[string]endpoint
 	metrics http.Handler
 	// big lets one big answer be made at a time: a snapshot of a full FDB takes
@@ -29,16 +31,17 @@ type Server struct {
 
 var _ http.Handler = (*Server)(nil)
 
-// An endpoint answers GET on one path. It gives an error only before it has
-// written anything.
+// An endpoint answers on one path. It gives an error only before it has written
+// anything.
 type endpoint struct {
+	method string // GET if empty
 	params []string
 	answer func(context.Context, http.ResponseWriter, url.Values) error
 }
 
 // NewServer makes a server for the control socket; see Listen and Serve. With a
 // gatherer it answers /metrics too.
-func NewServer(src Source, g prometheus.Gatherer) *Server {
+func NewServer(src Switch, g prometheus.Gatherer) *Server {
 	s := &Server{source: src, big: make(chan struct{}, 1)}
 	if g != nil {
 		s.metrics = NewMetricsHandler(g)
@@ -49,22 +52,24 @@ func NewServer(src Source, g prometheus.Gatherer) *Server {
 		"/v1/fdb":    {answer: s.fdb, params: []string{"bridge", "mac", "port"}},
 		"/v1/drops":  {answer: s.drops},
 		"/v1/stats":  {answer: s.stats},
+		"/v1/pause":  {answer: s.pause, method: http.MethodPost, params: []string{"name", "for"}},
+		"/v1/resume": {answer: s.resume, method: http.MethodPost, params: []string{"name"}},
 	}
 	return s
 }
 
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
-		w.Header().Set("Allow", http.MethodGet)
-		writeError(w, http.StatusMethodNotAllowed, fmt.Errorf("%s is not allowed: the control API only reads, use GET", r.Method))
+	e, ok := s.paths[r.URL.Path]
+	if want := cmp.Or(e.method, http.MethodGet); r.Method != want {
+		w.Header().Set("Allow", want)
+		writeError(w, http.StatusMethodNotAllowed, fmt.Errorf("%s is not allowed on %s: use %s", r.Method, r.URL.Path, want))
 		return
 	}
 	if r.URL.Path == "/metrics" && s.metrics != nil {
 		s.metrics.ServeHTTP(w, r)
 		return
 	}
-	e, ok := s.paths[r.URL.Path]
 	if !ok {
 		writeError(w, http.StatusNotFound, fmt.Errorf("no path %s: this daemon answers %s", r.URL.Path, strings.Join(s.known(), ", ")))
 		return
@@ -130,10 +135,63 @@ func (s *Server) status(ctx context.Context, w http.ResponseWriter, _ url.Values
 		return err
 	}
 	st.Bridges = notNil(st.Bridges)
-	w.Header().Set("Content-Type", jsonType)
-	// An error here is the asker's having gone away.
-	_ = json.NewEncoder(w).Encode(st)
-	return nil
+	return writeObject(w, st)
+}
+
+func (s *Server) pause(ctx context.Context, w http.ResponseWriter, query url.Values) error {
+	d := DefaultPause
+	if text := query.Get("for"); text != "" {
+		var err error
+		if d, err = time.ParseDuration(text); err != nil {
+			return requestError{fmt.Errorf("reading how long to pause: want a duration like 60s, have %q", text)}
+		}
+	}
+	if d < MinPause || d > MaxPause {
+		return requestError{fmt.Errorf("pausing for %s: want %s to %s", d, MinPause, MaxPause)}
+	}
+	name, err := s.deviceName(ctx, query)
+	if err != nil {
+		return err
+	}
+	p, err := s.source.Pause(ctx, name, d)
+	if err != nil {
+		return err
+	}
+	return writeObject(w, p)
+}
+
+func (s *Server) resume(ctx context.Context, w http.ResponseWriter, query url.Values) error {
+	name, err := s.deviceName(ctx, query)
+	if err != nil {
+		return err
+	}
+	p, err := s.source.Resume(ctx, name)
+	if err != nil {
+		return err
+	}
+	return writeObject(w, p)
+}
+
+// deviceName gives the request's port or bridge, if the switch has it.
+func (s *Server) deviceName(ctx context.Context, query url.Values) (string, error) {
+	name := query.Get("name")
+	if name == "" {
+		return "", requestError{errors.New("which port or bridge is meant? Give its name as name=NAME")}
+	}
+	ports, err := s.source.Ports(ctx)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, p := range ports {
+		if !slices.Contains(names, p.Bridge) {
+			names = append(names, p.Bridge)
+		}
+	}
+	for _, p := range ports {
+		names = append(names, p.Name)
+	}
+	return name, absent("port or bridge", name, names)
 }
 
 func (s *Server) ports(ctx context.Context, w http.ResponseWriter, _ url.Values) error {
@@ -225,6 +283,13 @@ func absent(what, name string, names []string) error {
 }
 
 const jsonType = "application/json"
+
+func writeObject(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", jsonType)
+	// An error here is the asker's having gone away.
+	_ = json.NewEncoder(w).Encode(v)
+	return nil
+}
 
 // writeList writes a list element by element, so that its text is never in
 // memory as a whole. It passes on err, for brevity in its callers.

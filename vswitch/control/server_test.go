@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // serve runs a server on a real socket for the test, and gives a client of it.
-func serve(t *testing.T, src control.Source) *control.Client {
+func serve(t *testing.T, src control.Switch) *control.Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "t.sock")
 	l, err := control.Listen(socket)
@@ -115,13 +115,19 @@ func TestRequestsRefused(t *testing.T) {
 	late := &controltest.Source{Err: fmt.Errorf("waiting: %w", context.DeadlineExceeded)}
 	for _, tt := range []struct {
 		name, method, target string
-		src                  control.Source
+		src                  control.Switch
 		status               int
 		message              string
 	}{
-		{"method", "POST", "/v1/status", src, 405, "POST is not allowed: the control API only reads, use GET"},
-		{"delete", "DELETE", "/v1/fdb", src, 405, "DELETE is not allowed: the control API only reads, use GET"},
-		{"path", "GET", "/v1/port", src, 404, "no path /v1/port: this daemon answers /v1/drops, /v1/fdb, /v1/ports, /v1/stats, /v1/status"},
+		{"method", "POST", "/v1/status", src, 405, "POST is not allowed on /v1/status: use GET"},
+		{"delete", "DELETE", "/v1/fdb", src, 405, "DELETE is not allowed on /v1/fdb: use GET"},
+		{"method that changes", "GET", "/v1/pause?name=vnet0", src, 405, "GET is not allowed on /v1/pause: use POST"},
+		{"pause of nothing", "POST", "/v1/pause", src, 400, "which port or bridge is meant? Give its name as name=NAME"},
+		{"pause of an unknown port", "POST", "/v1/pause?name=vnet9", src, 404, "no port or bridge vnet9 in the switch, which has br-lab, br0, vnet7, nic0, sensor, vnet0, vnet1: file does not exist"},
+		{"pause for no time", "POST", "/v1/pause?name=vnet0&for=long", src, 400, `reading how long to pause: want a duration like 60s, have "long"`},
+		{"pause for too long", "POST", "/v1/pause?name=vnet0&for=25h", src, 400, "pausing for 25h0m0s: want 1s to 24h0m0s"},
+		{"pause that fails", "POST", "/v1/resume?name=vnet0", broken, 500, "reading map verdicts: out of order"},
+		{"path", "GET", "/v1/port", src, 404, "no path /v1/port: this daemon answers /v1/drops, /v1/fdb, /v1/pause, /v1/ports, /v1/resume, /v1/stats, /v1/status"},
 		{"parameter", "GET", "/v1/fdb?brigde=br0", src, 400, `unknown parameter "brigde": want one of ["bridge" "mac" "port"]`},
 		{"parameter of another path", "GET", "/v1/ports?bridge=br0", src, 400, `unknown parameter "bridge": want one of []`},
 		{"parameter twice", "GET", "/v1/fdb?port=a&port=b", src, 400, `parameter "port" is given 2 times, want once`},

@@ -2,7 +2,8 @@ package control
 
 import "github.com/tapswitch/tapswitch/vswitch"
 
-// Stats counts the frames of one port since the datapath was made.
+// Stats counts the frames of one port since the datapath was made; see NoPort for
+// those of none.
 type Stats struct {
 	Port    string       `json:"port"`
 	Ifindex int          `json:"ifindex"`
@@ -18,6 +19,13 @@ type Stats struct {
 	// leave by it, and FlushedFrames how many frames these were together.
 	Flushes       uint64 `json:"flushes"`
 	FlushedFrames uint64 `json:"flushed_frames"`
+}
+
+// NoPort makes the Stats of frames that came in by devices which are no ports: of
+// ifindex 0, which no device has, with the one verdict that they can have met.
+func NoPort(frames uint64) Stats {
+	v := vswitch.PassNoPort
+	return Stats{Port: "-", Bridge: "-", Verdicts: []VerdictCount{{Verdict: v, Frames: frames, Meaning: v.Meaning()}}}
 }
 
 // A VerdictCount counts the frames that met one verdict.

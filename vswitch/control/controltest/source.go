@@ -24,11 +24,25 @@ type Source struct {
 	requests int
 }
 
-var _ control.Source = (*Source)(nil)
+var _ control.Switch = (*Source)(nil)
 
 func (s *Source) Status(context.Context) (control.Status, error) { return s.StatusValue, s.Err }
 func (s *Source) Ports(context.Context) ([]control.Port, error)  { return s.PortsValue, s.Err }
 func (s *Source) Drops(context.Context) ([]control.Drop, error)  { return s.DropsValue, s.Err }
+
+// Pause pauses what it is asked for, from Now on.
+func (s *Source) Pause(_ context.Context, name string, d time.Duration) (control.Pause, error) {
+	return control.Pause{Name: name, Ifindex: 104, Ports: []string{name}, Until: Now.Add(d)}, s.Err
+}
+
+// Resume ends the pause of nic0 and br0; vnet1 is paused by br0, and no other is.
+func (s *Source) Resume(_ context.Context, name string) (control.Pause, error) {
+	p := control.Pause{Name: name, Ifindex: 104, Ports: []string{name}, Ended: name == "nic0" || name == "br0"}
+	if name == "vnet1" {
+		p.Still, p.Until = "br0", Now.Add(42*time.Second)
+	}
+	return p, s.Err
+}
 
 func (s *Source) FDB(_ context.Context, f control.FDBFilter) (entries []control.FDBEntry, err error) {
 	for _, e := range s.FDBValue {
@@ -98,6 +112,8 @@ func Sample() *Source {
 			control.NewDrop("vnet0", 104, 0, 20),
 			control.NewDrop("vnet0", 104, 100, 2),
 			control.NewDrop("vnet1", 105, 95, 1),
+			control.NewDeviceDrop("vnet1", 105, 7),
+			control.NewQdiscDrop("vnet1", 105, 0),
 		},
 		StatsValue: func(n int) []control.Stats {
 			times := uint64(n + 1)
@@ -118,6 +134,7 @@ func Sample() *Source {
 				{Port: "vnet0", Ifindex: 104, Bridge: "br0", Role: vswitch.RoleGuest, Flushes: 100 * times, FlushedFrames: 1234 * times,
 					Verdicts: count(34567, 0, 3, 0)},
 				{Port: "vnet1", Ifindex: 105, Bridge: "br0", Role: vswitch.RoleGuest, Verdicts: count(0, 0, 0, 0)},
+				control.NoPort(5 * times),
 			}
 		},
 	}
