@@ -14,8 +14,9 @@ import (
 )
 
 // Holds looks for reasons to hold ports back that lie in their devices, and that
-// no event tells of: other people's tc programs, and NICs that hide tags. It gives
-// them by ifindex; a device that has just gone has none.
+// no event tells of: other people's tc programs, NICs that hide tags, and guests
+// that were promoted wrongly. It gives them by ifindex; a device that has just gone
+// has none.
 //
 // XDP is looked at when a port is attached: nobody can put another program
 // beside ours later, and one on a tap runs before our hook as it always did.
@@ -29,10 +30,16 @@ func (d *Datapath) Holds(ports map[int]vswitch.Port) (map[int][]vswitch.HoldReas
 		return nil, err
 	}
 	for ifindex, p := range ports {
-		if p.Role != vswitch.RoleUplink {
-			continue
+		var reason *vswitch.HoldReason
+		switch p.Role {
+		case vswitch.RoleUplink:
+			reason = hiddenTags(ifindex)
+		case vswitch.RoleGuest:
+			if reason, err = d.partialFrames(ifindex); err != nil {
+				return nil, err
+			}
 		}
-		if reason := hiddenTags(ifindex); reason != nil {
+		if reason != nil {
 			found[ifindex] = append(found[ifindex], *reason)
 		}
 	}

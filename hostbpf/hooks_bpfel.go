@@ -113,6 +113,7 @@ const (
 	hooksVerdictVERDICT_PASS_EGRESS_HELD  hooksVerdict = 13
 	hooksVerdictVERDICT_PASS_NO_DEVICE    hooksVerdict = 14
 	hooksVerdictVERDICT_PASS_BULK         hooksVerdict = 15
+	hooksVerdictVERDICT_PASS_PARTIAL      hooksVerdict = 16
 	hooksVerdictVERDICT_SLOTS             hooksVerdict = 32
 )
 

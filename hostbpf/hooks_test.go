@@ -2,6 +2,7 @@ package hostbpf
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -138,8 +139,8 @@ func hookOf(program string) vswitch.Hook {
 }
 
 const (
-	ipv4 = 0x0800
-	vlan = 0x8100
+	other = 0x88b6 // a type that nothing is known of
+	vlan  = 0x8100
 )
 
 // TestVerdicts gives each hook frames for every verdict, and looks at the
@@ -153,34 +154,39 @@ func TestVerdicts(t *testing.T) {
 		setup     func(*testing.T) (undo func())
 		want      vswitch.Verdict
 		only      *vswitch.Hook // if the verdict is one kind of hook's own
+		hooks     []string      // the same, by program
 		gso       uint32
 		uncounted bool
 	}{
-		{name: "known unicast", frame: frame(macGuest, macOutside, ipv4, 60), want: vswitch.Redirected},
-		{name: "longest", frame: frame(macGuest, macOutside, ipv4, 1514), want: vswitch.Redirected},
-		{name: "one byte too long", frame: frame(macGuest, macOutside, ipv4, 1515), want: vswitch.PassTooLong},
-		{name: "long but to be segmented", frame: frame(macGuest, macOutside, ipv4, 3000), gso: 1448, only: &hookTC, want: vswitch.Redirected},
-		{name: "several buffers", frame: frame(macGuest, macOutside, ipv4, 9000), only: &hookXDP, want: vswitch.PassMultiBuffer},
-		{name: "bare header", frame: frame(macGuest, macOutside, ipv4, 14), only: &hookXDP, want: vswitch.PassShort},
+		{name: "known unicast", frame: frame(macGuest, macOutside, other, 60), want: vswitch.Redirected},
+		{name: "longest", frame: frame(macGuest, macOutside, other, 1514), want: vswitch.Redirected},
+		{name: "one byte too long", frame: frame(macGuest, macOutside, other, 1515), want: vswitch.PassTooLong},
+		{name: "long but to be segmented", frame: frame(macGuest, macOutside, other, 3000), gso: 1448, only: &hookTC, want: vswitch.Redirected},
+		{name: "without its checksum", frame: partialFrame(t), want: vswitch.PassPartial,
+			hooks: []string{hooksProgGuestRxXdp}},
+		{name: "without its checksum", frame: partialFrame(t), want: vswitch.Redirected,
+			hooks: []string{hooksProgGuestRx, hooksProgUplinkRx}},
+		{name: "several buffers", frame: frame(macGuest, macOutside, other, 9000), only: &hookXDP, want: vswitch.PassMultiBuffer},
+		{name: "bare header", frame: frame(macGuest, macOutside, other, 14), only: &hookXDP, want: vswitch.PassShort},
 		{name: "PPPoE without its header", frame: frame(macGuest, macOutside, 0x8864, 25), want: vswitch.PassShort},
-		{name: "shortest", frame: frame(macGuest, macOutside, 0x8864, 26), want: vswitch.Redirected},
-		{name: "broadcast", frame: frame(macAll, macOutside, ipv4, 60), want: vswitch.PassGroup},
-		{name: "multicast", frame: frame(vswitch.MAC{1, 0, 0x5e, 0, 0, 1}, macOutside, ipv4, 60), want: vswitch.PassGroup},
+		{name: "shortest", frame: frame(macGuest, macOutside, other, 26), want: vswitch.Redirected},
+		{name: "broadcast", frame: frame(macAll, macOutside, other, 60), want: vswitch.PassGroup},
+		{name: "multicast", frame: frame(vswitch.MAC{1, 0, 0x5e, 0, 0, 1}, macOutside, other, 60), want: vswitch.PassGroup},
 		{name: "tagged", frame: frame(macGuest, macOutside, vlan, 60), want: vswitch.PassTagged},
 		{name: "service tag", frame: frame(macGuest, macOutside, 0x88a8, 60), want: vswitch.PassTagged},
-		{name: "source unknown", frame: frame(macGuest, macStranger, ipv4, 60), want: vswitch.PassLearn},
-		{name: "source known elsewhere", frame: frame(macGuest, macOther, ipv4, 60), want: vswitch.PassLearn},
-		{name: "source is the host's", frame: frame(macGuest, macHost, ipv4, 60), want: vswitch.PassLearn},
-		{name: "source is a group", frame: frame(macGuest, macAll, ipv4, 60), want: vswitch.PassLearn},
-		{name: "source is zero", frame: frame(macGuest, vswitch.MAC{}, ipv4, 60), want: vswitch.PassLearn},
-		{name: "destination unknown", frame: frame(macStranger, macOutside, ipv4, 60), want: vswitch.PassUnknown},
-		{name: "destination is zero", frame: frame(vswitch.MAC{}, macOutside, ipv4, 60), want: vswitch.PassUnknown},
-		{name: "for the host", frame: frame(macHost, macOutside, ipv4, 60), want: vswitch.PassHost},
-		{name: "behind the same port", frame: frame(macOutside2, macOutside, ipv4, 60), want: vswitch.PassSamePort},
-		{name: "egress held", frame: frame(macHeld, macOutside, ipv4, 60), want: vswitch.PassEgressHeld},
-		{name: "ingress held", in: b.held, frame: frame(macGuest, macHeld, ipv4, 60), want: vswitch.PassHeld},
-		{name: "not a port", in: b.stranger, frame: frame(macGuest, macOutside, ipv4, 60), want: vswitch.PassNoPort, uncounted: true},
-		{name: "deadline over", frame: frame(macGuest, macOutside, ipv4, 60), want: vswitch.PassExpired,
+		{name: "source unknown", frame: frame(macGuest, macStranger, other, 60), want: vswitch.PassLearn},
+		{name: "source known elsewhere", frame: frame(macGuest, macOther, other, 60), want: vswitch.PassLearn},
+		{name: "source is the host's", frame: frame(macGuest, macHost, other, 60), want: vswitch.PassLearn},
+		{name: "source is a group", frame: frame(macGuest, macAll, other, 60), want: vswitch.PassLearn},
+		{name: "source is zero", frame: frame(macGuest, vswitch.MAC{}, other, 60), want: vswitch.PassLearn},
+		{name: "destination unknown", frame: frame(macStranger, macOutside, other, 60), want: vswitch.PassUnknown},
+		{name: "destination is zero", frame: frame(vswitch.MAC{}, macOutside, other, 60), want: vswitch.PassUnknown},
+		{name: "for the host", frame: frame(macHost, macOutside, other, 60), want: vswitch.PassHost},
+		{name: "behind the same port", frame: frame(macOutside2, macOutside, other, 60), want: vswitch.PassSamePort},
+		{name: "egress held", frame: frame(macHeld, macOutside, other, 60), want: vswitch.PassEgressHeld},
+		{name: "ingress held", in: b.held, frame: frame(macGuest, macHeld, other, 60), want: vswitch.PassHeld},
+		{name: "not a port", in: b.stranger, frame: frame(macGuest, macOutside, other, 60), want: vswitch.PassNoPort, uncounted: true},
+		{name: "deadline over", frame: frame(macGuest, macOutside, other, 60), want: vswitch.PassExpired,
 			setup: func(t *testing.T) func() {
 				b.Expire()
 				return func() {
@@ -189,7 +195,7 @@ func TestVerdicts(t *testing.T) {
 					}
 				}
 			}},
-		{name: "no device", frame: frame(macGuest, macOutside, ipv4, 60), only: &hookXDP, want: vswitch.PassNoDevice,
+		{name: "no device", frame: frame(macGuest, macOutside, other, 60), only: &hookXDP, want: vswitch.PassNoDevice,
 			setup: func(t *testing.T) func() {
 				if err := b.maps.TxPorts.Delete(uint32(b.guest)); err != nil {
 					t.Fatal(err)
@@ -207,7 +213,7 @@ func TestVerdicts(t *testing.T) {
 	for _, tt := range tests {
 		for _, hook := range []string{hooksProgUplinkRxXdp, hooksProgUplinkRx, hooksProgGuestRxXdp, hooksProgGuestRx} {
 			at := hookOf(hook)
-			if tt.only != nil && *tt.only != at {
+			if tt.only != nil && *tt.only != at || tt.hooks != nil && !slices.Contains(tt.hooks, hook) {
 				continue
 			}
 			t.Run(hook+"/"+tt.name, func(t *testing.T) {
@@ -251,6 +257,13 @@ func TestVerdicts(t *testing.T) {
 			t.Errorf("no frame for verdict %s", v)
 		}
 	}
+}
+
+// partialFrame is of a guest that leaves its checksum to the host.
+func partialFrame(t *testing.T) []byte {
+	b := segment{udp: true, port: 7, payload: 8}.frame(t)
+	copy(b[14+20+6:], []byte{0x8c, 0x52}) // 198.18.0.1 + 198.18.0.11 + 17 + 16
+	return b
 }
 
 // A counter is where a frame is counted; port 0 stands for no port.

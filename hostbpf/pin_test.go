@@ -84,7 +84,7 @@ func TestDamagedPins(t *testing.T) {
 func TestCountersSurviveAdoption(t *testing.T) {
 	b := newVerdictBed(t)
 	dir := b.pins.root
-	f := frame(macGuest, macOutside, ipv4, 60)
+	f := frame(macGuest, macOutside, other, 60)
 	for range 3 {
 		b.run(t, hooksProgUplinkRxXdp, b.uplink, f, 0)
 	}
@@ -120,7 +120,7 @@ func TestSeen(t *testing.T) {
 	if _, ok := b.Seen(key); ok {
 		t.Error("an address is seen before its first frame")
 	}
-	b.run(t, hooksProgUplinkRxXdp, b.uplink, frame(macGuest, macOutside, ipv4, 60), 0)
+	b.run(t, hooksProgUplinkRxXdp, b.uplink, frame(macGuest, macOutside, other, 60), 0)
 	if ago, ok := b.Seen(key); !ok || ago > 10*time.Second {
 		t.Errorf("an address is seen %v ago (%t) after its first frame", ago, ok)
 	}

@@ -103,7 +103,7 @@ func (p Plan) chooseMerging() {
 // reasons.
 func planPort(p Port, held []HoldReason) PlannedPort {
 	var closed Direction
-	attach, xdp := p.Role != RoleOther, p.Role == RoleUplink || p.Role == RoleGuest && p.Promoted
+	attach, xdp := p.Role != RoleOther, p.Role == RoleUplink || p.Promoted
 	for _, h := range held {
 		closed |= h.Direction
 		switch h.Code {

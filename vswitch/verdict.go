@@ -24,6 +24,7 @@ const (
 	PassEgressHeld                 // the egress port is held back
 	PassNoDevice                   // the egress device takes no XDP frames, or has just gone away
 	PassBulk                       // of a bulk TCP flow: merged first, and sent by the tc hook
+	PassPartial                    // from a promoted guest, without its checksum, which the tc hook keeps track of
 	numVerdicts
 )
 
@@ -44,6 +45,7 @@ var verdictInfo = [numVerdicts]struct{ name, meaning string }{
 	PassEgressHeld:  {"pass_egress_held", "the port it would leave by is held back"},
 	PassNoDevice:    {"pass_no_device", "the device it would leave by takes no XDP frames, or has just gone"},
 	PassBulk:        {"pass_bulk", "of a bulk TCP flow: left for the tc hook, which sends it merged"},
+	PassPartial:     {"pass_partial", "without its checksum, which XDP can't see: left for the tc hook"},
 }
 
 var verdictNames = func() []string {

@@ -5,6 +5,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "decide.h"
+#include "partial.h"
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
@@ -20,8 +21,9 @@ const struct {
  * for as much in place of Ethernet's header alone. */
 #define SHORTEST (14 + 4 + 8)
 
-/* Reads and sends a frame at an XDP hook. */
-static __always_inline int xdp(struct xdp_md *ctx, bool choose)
+/* Reads and sends a frame at an XDP hook. choose is frame.choose; complete says that
+ * all frames are. */
+static __always_inline int xdp(struct xdp_md *ctx, bool choose, bool complete)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct frame f = {
@@ -38,6 +40,8 @@ static __always_inline int xdp(struct xdp_md *ctx, bool choose)
 	if (data + SHORTEST <= end)
 		f.eth = data;
 	v = decide(&f, &slot, &out);
+	if (v == VERDICT_REDIRECTED && !complete && partial(f.eth, end))
+		v = VERDICT_PASS_PARTIAL;
 	if (v == VERDICT_REDIRECTED) {
 		action = bpf_redirect_map(&tx_ports, out, XDP_PASS);
 		if (action != XDP_REDIRECT)
@@ -73,7 +77,7 @@ static __always_inline int tc(struct __sk_buff *skb)
 SEC("xdp.frags")
 int uplink_rx_xdp(struct xdp_md *ctx)
 {
-	return xdp(ctx, true);
+	return xdp(ctx, true, true);
 }
 
 /* tc ingress of an uplink, after GRO: what XDP left to it, or everything where
@@ -85,11 +89,12 @@ int uplink_rx(struct __sk_buff *skb)
 }
 
 /* Native XDP on a guest's tap, for guests that send complete frames alone: XDP
- * does not see the virtio-net header. */
+ * does not see the virtio-net header. Frames with one come to it in generic mode, if
+ * they are to be segmented: they pass, as they have no checksum. */
 SEC("xdp.frags")
 int guest_rx_xdp(struct xdp_md *ctx)
 {
-	return xdp(ctx, false);
+	return xdp(ctx, false, false);
 }
 
 /* tc ingress of a guest's tap. */

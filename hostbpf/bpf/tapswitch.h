@@ -29,6 +29,7 @@ enum verdict {
 	VERDICT_PASS_EGRESS_HELD = 13,
 	VERDICT_PASS_NO_DEVICE = 14,
 	VERDICT_PASS_BULK = 15,
+	VERDICT_PASS_PARTIAL = 16,
 	VERDICT_SLOTS = 32, /* room for later verdicts without a new layout */
 };
 

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NICConfig tells a daemon that the lab's veth stands for a NIC.
+// NICConfig tells a daemon that the lab's veth stands for a NIC: frames on it are
+// complete (see Options.WireOffloads).
 const NICConfig = `uplinks = ["` + NIC + `"]
 xdp = "always"`
 
