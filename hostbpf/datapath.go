@@ -84,6 +84,11 @@ func (d *Datapath) open() (err error) {
 		return err
 	}
 	d.closes = append(d.closes, slots.close)
+	vlans, err := mapArray[hooksPortVlans](d.maps.PortVlans)
+	if err != nil {
+		return err
+	}
+	d.closes = append(d.closes, vlans.close)
 	index, err := mapArray[uint64](d.maps.PortIndex)
 	if err != nil {
 		return err
@@ -107,7 +112,7 @@ func (d *Datapath) open() (err error) {
 	if err := d.graves.wait(); err != nil {
 		return err
 	}
-	d.ports = newPortTable(slots.entries, index.entries, d.graves)
+	d.ports = newPortTable(slots.entries, vlans.entries, index.entries, d.graves)
 	d.fdb = newFDBTable(buckets.entries, d.lease.control.Seed, d.graves)
 	return d.adoptPorts()
 }

@@ -54,7 +54,8 @@ type hooksPort struct {
 	Flags         hooksPortFlags
 	MaxFrame      uint32
 	Role          uint32
-	Unused        uint64
+	Vlan          uint32
+	Unused        uint32
 }
 
 type hooksPortFlags uint32
@@ -64,6 +65,11 @@ const (
 	hooksPortFlagsPORT_OUT      hooksPortFlags = 2
 	hooksPortFlagsPORT_UNMERGED hooksPortFlags = 4
 )
+
+type hooksPortVlans struct {
+	_  structs.HostLayout
+	Of [128]uint64
+}
 
 type hooksSwitchControl struct {
 	_         structs.HostLayout
@@ -92,6 +98,7 @@ const (
 	hooksTableSizesLOSS_KINDS        hooksTableSizes = 8192
 	hooksTableSizesFLOW_BITS         hooksTableSizes = 16
 	hooksTableSizesFLOWS             hooksTableSizes = 65536
+	hooksTableSizesVLAN_WORDS        hooksTableSizes = 128
 )
 
 type hooksVerdict uint32
@@ -114,6 +121,8 @@ const (
 	hooksVerdictVERDICT_PASS_NO_DEVICE    hooksVerdict = 14
 	hooksVerdictVERDICT_PASS_BULK         hooksVerdict = 15
 	hooksVerdictVERDICT_PASS_PARTIAL      hooksVerdict = 16
+	hooksVerdictVERDICT_PASS_VLAN         hooksVerdict = 17
+	hooksVerdictVERDICT_PASS_NO_ROOM      hooksVerdict = 18
 	hooksVerdictVERDICT_SLOTS             hooksVerdict = 32
 )
 
@@ -132,6 +141,7 @@ const (
 	hooksMapFlushes      = "flushes"
 	hooksMapLosses       = "losses"
 	hooksMapPortIndex    = "port_index"
+	hooksMapPortVlans    = "port_vlans"
 	hooksMapPorts        = "ports"
 	hooksMapTxPorts      = "tx_ports"
 	hooksMapVerdicts     = "verdicts"
@@ -202,6 +212,7 @@ type hooksMapSpecs struct {
 	Flushes   *ebpf.MapSpec `ebpf:"flushes"`
 	Losses    *ebpf.MapSpec `ebpf:"losses"`
 	PortIndex *ebpf.MapSpec `ebpf:"port_index"`
+	PortVlans *ebpf.MapSpec `ebpf:"port_vlans"`
 	Ports     *ebpf.MapSpec `ebpf:"ports"`
 	TxPorts   *ebpf.MapSpec `ebpf:"tx_ports"`
 	Verdicts  *ebpf.MapSpec `ebpf:"verdicts"`
@@ -240,6 +251,7 @@ type hooksMaps struct {
 	Flushes   *ebpf.Map `ebpf:"flushes"`
 	Losses    *ebpf.Map `ebpf:"losses"`
 	PortIndex *ebpf.Map `ebpf:"port_index"`
+	PortVlans *ebpf.Map `ebpf:"port_vlans"`
 	Ports     *ebpf.Map `ebpf:"ports"`
 	TxPorts   *ebpf.Map `ebpf:"tx_ports"`
 	Verdicts  *ebpf.Map `ebpf:"verdicts"`
@@ -253,6 +265,7 @@ func (m *hooksMaps) Close() error {
 		m.Flushes,
 		m.Losses,
 		m.PortIndex,
+		m.PortVlans,
 		m.Ports,
 		m.TxPorts,
 		m.Verdicts,

@@ -172,8 +172,7 @@ func TestVerdicts(t *testing.T) {
 		{name: "shortest", frame: frame(macGuest, macOutside, other, 26), want: vswitch.Redirected},
 		{name: "broadcast", frame: frame(macAll, macOutside, other, 60), want: vswitch.PassGroup},
 		{name: "multicast", frame: frame(vswitch.MAC{1, 0, 0x5e, 0, 0, 1}, macOutside, other, 60), want: vswitch.PassGroup},
-		{name: "tagged", frame: frame(macGuest, macOutside, vlan, 60), want: vswitch.PassTagged},
-		{name: "service tag", frame: frame(macGuest, macOutside, 0x88a8, 60), want: vswitch.PassTagged},
+		{name: "tagged", frame: frame(macGuest, macOutside, vlan, 60), want: vswitch.Redirected, hooks: []string{hooksProgUplinkRxXdp}},
 		{name: "source unknown", frame: frame(macGuest, macStranger, other, 60), want: vswitch.PassLearn},
 		{name: "source known elsewhere", frame: frame(macGuest, macOther, other, 60), want: vswitch.PassLearn},
 		{name: "source is the host's", frame: frame(macGuest, macHost, other, 60), want: vswitch.PassLearn},
@@ -209,6 +208,8 @@ func TestVerdicts(t *testing.T) {
 	}
 	tried := map[vswitch.Verdict]bool{
 		vswitch.PassBulk: true, // see TestBulkFlows
+		// See TestVLANs.
+		vswitch.PassTagged: true, vswitch.PassVLAN: true, vswitch.PassNoRoom: true,
 	}
 	for _, tt := range tests {
 		for _, hook := range []string{hooksProgUplinkRxXdp, hooksProgUplinkRx, hooksProgGuestRxXdp, hooksProgGuestRx} {

@@ -44,7 +44,13 @@ type lossesPort struct {
 	Flags         uint32
 	MaxFrame      uint32
 	Role          uint32
-	Unused        uint64
+	Vlan          uint32
+	Unused        uint32
+}
+
+type lossesPortVlans struct {
+	_  structs.HostLayout
+	Of [128]uint64
 }
 
 type lossesSwitchControl struct {
@@ -75,6 +81,7 @@ const (
 	lossesMapFlushes      = "flushes"
 	lossesMapLosses       = "losses"
 	lossesMapPortIndex    = "port_index"
+	lossesMapPortVlans    = "port_vlans"
 	lossesMapPorts        = "ports"
 	lossesMapTxPorts      = "tx_ports"
 	lossesMapVerdicts     = "verdicts"
@@ -138,6 +145,7 @@ type lossesMapSpecs struct {
 	Flushes   *ebpf.MapSpec `ebpf:"flushes"`
 	Losses    *ebpf.MapSpec `ebpf:"losses"`
 	PortIndex *ebpf.MapSpec `ebpf:"port_index"`
+	PortVlans *ebpf.MapSpec `ebpf:"port_vlans"`
 	Ports     *ebpf.MapSpec `ebpf:"ports"`
 	TxPorts   *ebpf.MapSpec `ebpf:"tx_ports"`
 	Verdicts  *ebpf.MapSpec `ebpf:"verdicts"`
@@ -175,6 +183,7 @@ type lossesMaps struct {
 	Flushes   *ebpf.Map `ebpf:"flushes"`
 	Losses    *ebpf.Map `ebpf:"losses"`
 	PortIndex *ebpf.Map `ebpf:"port_index"`
+	PortVlans *ebpf.Map `ebpf:"port_vlans"`
 	Ports     *ebpf.Map `ebpf:"ports"`
 	TxPorts   *ebpf.Map `ebpf:"tx_ports"`
 	Verdicts  *ebpf.Map `ebpf:"verdicts"`
@@ -188,6 +197,7 @@ func (m *lossesMaps) Close() error {
 		m.Flushes,
 		m.Losses,
 		m.PortIndex,
+		m.PortVlans,
 		m.Ports,
 		m.TxPorts,
 		m.Verdicts,

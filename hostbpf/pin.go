@@ -18,13 +18,13 @@ import (
 const DefaultPinDir = "/sys/fs/bpf/tapswitch"
 
 // layoutVersion changes whenever the layout or the meaning of a pinned map does.
-const layoutVersion = "v1"
+const layoutVersion = "v2"
 
 // A pinDir is the datapath's place in a BPF file system:
 //
-//	ROOT/v1/maps/NAME            each map
-//	ROOT/v1/links/HOOK-IFINDEX   each attachment to a device
-//	ROOT/v1/links/TRACEPOINT     each loss counter
+//	ROOT/v2/maps/NAME            each map
+//	ROOT/v2/links/HOOK-IFINDEX   each attachment to a device
+//	ROOT/v2/links/TRACEPOINT     each loss counter
 //
 // ROOT stays locked while it is open, so that there is one writer.
 type pinDir struct {

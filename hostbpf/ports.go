@@ -20,6 +20,7 @@ const (
 // in use, and it is used again only after a grace period.
 type portTable struct {
 	slots  []hooksPort
+	vlans  []hooksPortVlans // by slot
 	index  []uint64
 	graves *graveyard
 	free   []uint32
@@ -33,8 +34,8 @@ type portTable struct {
 type bridgeRef struct{ ifindex, ports int }
 
 // newPortTable takes over the slots in use.
-func newPortTable(slots []hooksPort, index []uint64, graves *graveyard) *portTable {
-	t := &portTable{slots: slots, index: index, graves: graves, nextBridge: 1, bridges: map[uint32]*bridgeRef{}}
+func newPortTable(slots []hooksPort, vlans []hooksPortVlans, index []uint64, graves *graveyard) *portTable {
+	t := &portTable{slots: slots, vlans: vlans, index: index, graves: graves, nextBridge: 1, bridges: map[uint32]*bridgeRef{}}
 	indexed := map[uint32]bool{}
 	for i, slot := range index {
 		if slot == 0 {
@@ -50,7 +51,7 @@ func newPortTable(slots []hooksPort, index []uint64, graves *graveyard) *portTab
 		p := &slots[slot]
 		if !indexed[slot] {
 			// Its writer ended in the midst of adding or removing it.
-			*p = hooksPort{}
+			*p, vlans[slot] = hooksPort{}, hooksPortVlans{}
 			t.free = append(t.free, slot)
 			continue
 		}
@@ -133,6 +134,7 @@ func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
 		flags |= hooksPortFlagsPORT_UNMERGED
 	}
 	p := &t.slots[slot]
+	t.setVLANs(slot, c)
 	// A shorter limit comes into force before the port opens, a longer one never
 	// early: the flags are stored between.
 	if uint32(c.MaxFrame) < p.MaxFrame {
@@ -157,7 +159,7 @@ func (t *portTable) remove(slot uint32) {
 		delete(t.bridges, p.Bridge)
 	}
 	t.graves.bury(func() {
-		t.slots[slot] = hooksPort{}
+		t.slots[slot], t.vlans[slot] = hooksPort{}, hooksPortVlans{}
 		t.free = append(t.free, slot)
 	})
 }
@@ -165,9 +167,10 @@ func (t *portTable) remove(slot uint32) {
 // config gives a port's configuration, but for Attach, which the hooks tell.
 func (t *portTable) config(slot uint32) vswitch.PortConfig {
 	p := &t.slots[slot]
+	tpid, vlans := t.vlansOf(slot)
 	return vswitch.PortConfig{
 		Ifindex: int(p.Ifindex), Bridge: int(p.BridgeIfindex), Role: vswitch.Role(p.Role),
 		In: p.Flags&hooksPortFlagsPORT_IN != 0, Out: p.Flags&hooksPortFlagsPORT_OUT != 0,
-		Unmerged: p.Flags&hooksPortFlagsPORT_UNMERGED != 0, MaxFrame: int(p.MaxFrame),
+		VLANProtocol: tpid, VLANs: vlans, Unmerged: p.Flags&hooksPortFlagsPORT_UNMERGED != 0, MaxFrame: int(p.MaxFrame),
 	}
 }

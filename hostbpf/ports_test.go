@@ -20,7 +20,7 @@ func slotOf(t *portTable, ifindex uint32) uint32 {
 }
 
 func newPorts() *portTable {
-	return newPortTable(make([]hooksPort, portSlots), make([]uint64, portIndexSize), &graveyard{})
+	return newPortTable(make([]hooksPort, portSlots), make([]hooksPortVlans, portSlots), make([]uint64, portIndexSize), &graveyard{})
 }
 
 func TestPortTableAgainstMap(t *testing.T) {
@@ -70,7 +70,7 @@ func TestPortTableAgainstMap(t *testing.T) {
 	if ports != len(held) {
 		t.Errorf("bridges count %d ports, want %d", ports, len(held))
 	}
-	adopted := newPortTable(table.slots, table.index, &graveyard{})
+	adopted := newPortTable(table.slots, table.vlans, table.index, &graveyard{})
 	if got := PortCapacity - len(adopted.free); got != len(held) {
 		t.Errorf("adopted %d ports, want %d", got, len(held))
 	}

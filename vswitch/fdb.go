@@ -2,10 +2,6 @@ package vswitch
 
 import "time"
 
-// A VLAN is an 802.1Q VLAN identifier; 0 stands for a bridge that does not
-// tell VLANs apart.
-type VLAN uint16
-
 // An FDBKey names one forwarding entry: where a bridge sends frames for a MAC
 // in a VLAN. Bridge is the bridge's ifindex.
 type FDBKey struct {

@@ -34,6 +34,11 @@ type PortConfig struct {
 	// Unmerged says of a guest that its bulk TCP takes XDP too, because its tap takes
 	// no merged segments; of an uplink, that its bridge has such a guest.
 	Unmerged bool
+	// VLANProtocol is the TPID of a VLAN-aware bridge; 0 on one that is not.
+	VLANProtocol uint16
+	// VLANs are the port's on a VLAN-aware bridge. On one that is not they are those
+	// whose frames are not for the bridge. nil is none.
+	VLANs *VLANSet
 	// MaxFrame is the longest frame that may leave by the port, in bytes from
 	// the destination address on, without a VLAN tag.
 	MaxFrame int
@@ -54,6 +59,12 @@ type Plan struct {
 }
 
 const ethernetHeader = 14 // bytes
+
+// The kinds of VLAN tags, as a frame's type.
+const (
+	tpidQ  = 0x8100 // 802.1Q
+	tpidAD = 0x88a8 // 802.1ad
+)
 
 // NewPlan decides what the datapath should hold. It is a pure function of what
 // was observed: the same observation always gives the same plan, however it
@@ -76,7 +87,7 @@ func NewPlan(o *Observation) Plan {
 		}
 		held = append(held, o.Holds[br.Ifindex]...)
 		held = append(held, o.Holds[p.Ifindex]...)
-		plan.Ports[p.Ifindex] = planPort(p, held)
+		plan.Ports[p.Ifindex] = planPort(br, p, held)
 	}
 	plan.chooseMerging()
 	return plan
@@ -101,7 +112,7 @@ func (p Plan) chooseMerging() {
 
 // planPort gives the wanted configuration of a port that is held for the given
 // reasons.
-func planPort(p Port, held []HoldReason) PlannedPort {
+func planPort(br Bridge, p Port, held []HoldReason) PlannedPort {
 	var closed Direction
 	attach, xdp := p.Role != RoleOther, p.Role == RoleUplink || p.Promoted
 	for _, h := range held {
@@ -113,7 +124,7 @@ func planPort(p Port, held []HoldReason) PlannedPort {
 			attach = attach && h.Direction&In == 0
 		}
 	}
-	return PlannedPort{
+	planned := PlannedPort{
 		Port: p,
 		Held: held,
 		Config: PortConfig{
@@ -125,9 +136,14 @@ func planPort(p Port, held []HoldReason) PlannedPort {
 			In:       attach && closed&In == 0,
 			Out:      closed&Out == 0,
 			Unmerged: p.Role == RoleGuest && p.NoTSO,
+			VLANs:    p.TakenVLANs,
 			MaxFrame: p.MTU + ethernetHeader,
 		},
 	}
+	if br.VLANFiltering {
+		planned.Config.VLANProtocol, planned.Config.VLANs = br.VLANProtocol, p.VLANs
+	}
+	return planned
 }
 
 // portHolds gives the reasons that lie in the port and its bridge themselves.
@@ -147,8 +163,11 @@ func portHolds(br Bridge, p Port) (held []HoldReason) {
 	if p.STP != STPForwarding {
 		hold(HoldSTP, "spanning tree has the port %s", p.STP)
 	}
-	if br.VLANFiltering {
-		hold(HoldVLAN, "bridge %s is VLAN-aware, which the fast path does not do yet", br.Name)
+	if br.VLANFiltering && br.VLANProtocol != tpidQ && br.VLANProtocol != tpidAD {
+		hold(HoldVLAN, "bridge %s has VLANs of protocol %#x, which the fast path does not know", br.Name, br.VLANProtocol)
+	}
+	if br.VLANFiltering && p.TakenVLANs != nil {
+		hold(HoldVLAN, "VLAN devices on %s take frames before bridge %s, which is VLAN-aware itself: put them on the bridge instead", p.Name, br.Name)
 	}
 	if len(p.Settings) > 0 {
 		hold(HoldSettings, "bridge port flags that the fast path does not honour: %s", strings.Join(p.Settings, ", "))
@@ -157,12 +176,15 @@ func portHolds(br Bridge, p Port) (held []HoldReason) {
 }
 
 // refuse gives the planned port as it is once the datapath has refused it.
-func (p PlannedPort) refuse(err error) PlannedPort {
+func (p Plan) refuse(ifindex int, err error) PlannedPort {
+	planned := p.Ports[ifindex]
 	reason := Hold(HoldFailed, "%v; tried again at the next change", err)
 	if h, ok := asHeld(err); ok {
 		reason = h.Reason
 	}
-	return planPort(p.Port, append(p.Held[:len(p.Held):len(p.Held)], reason))
+	refused := planPort(p.Bridges[planned.Bridge], planned.Port, append(planned.Held[:len(planned.Held):len(planned.Held)], reason))
+	refused.Config.Unmerged = planned.Config.Unmerged
+	return refused
 }
 
 // State gives the port's state in a word: fast, held, or the one direction that

@@ -56,6 +56,10 @@ func xdp(mode vswitch.XDPMode) func(*vswitch.Observation) {
 	return func(o *vswitch.Observation) { o.XDP = mode }
 }
 
+func aware(tpid uint16) func(*vswitch.Observation) {
+	return bridge(func(b *vswitch.Bridge) { b.VLANFiltering, b.VLANProtocol = true, tpid })
+}
+
 func bridge(change func(*vswitch.Bridge)) func(*vswitch.Observation) {
 	return func(o *vswitch.Observation) {
 		b := o.Bridges[br0]
@@ -98,8 +102,13 @@ func TestPlanPort(t *testing.T) {
 			held(true, vswitch.HoldSTP)},
 		{"learning only", uplink0, []func(*vswitch.Observation){port(uplink0, func(p *vswitch.Port) { p.STP = vswitch.STPLearning })},
 			held(true, vswitch.HoldSTP)},
-		{"VLAN-aware bridge", guest0, []func(*vswitch.Observation){bridge(func(b *vswitch.Bridge) { b.VLANFiltering = true })},
-			held(true, vswitch.HoldVLAN)},
+		{"VLAN-aware bridge", guest0, []func(*vswitch.Observation){aware(0x8100)}, fast},
+		{"VLAN-aware bridge with service tags", guest0, []func(*vswitch.Observation){aware(0x88a8)}, fast},
+		{"VLAN-aware bridge with other tags", guest0, []func(*vswitch.Observation){aware(0x9100)}, held(true, vswitch.HoldVLAN)},
+		{"VLAN-aware bridge, VLAN device on the port", guest0, []func(*vswitch.Observation){aware(0x8100),
+			port(guest0, func(p *vswitch.Port) { p.TakenVLANs = &vswitch.VLANSet{} })}, held(true, vswitch.HoldVLAN)},
+		{"VLAN device on the port", guest0, []func(*vswitch.Observation){
+			port(guest0, func(p *vswitch.Port) { p.TakenVLANs = &vswitch.VLANSet{} })}, fast},
 		{"isolated", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Settings = []string{"isolated=on"} })},
 			held(true, vswitch.HoldSettings)},
 		{"foreign program", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.Hold(vswitch.HoldForeign, "x"))},
@@ -146,6 +155,19 @@ func TestPlanPort(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What VLANs a port has counts on a VLAN-aware bridge, and which ones devices take on
+// another.
+func TestPlanVLANs(t *testing.T) {
+	own, taken := &vswitch.VLANSet{PVID: 1}, &vswitch.VLANSet{}
+	both := port(guest0, func(p *vswitch.Port) { p.VLANs, p.TakenVLANs = own, taken })
+	if c := vswitch.NewPlan(observe(both)).Ports[guest0].Config; c.VLANs != taken || c.VLANProtocol != 0 {
+		t.Errorf("on a bridge that is not VLAN-aware: %+v", c)
+	}
+	if c := vswitch.NewPlan(observe(both, aware(0x88a8))).Ports[guest0].Config; c.VLANs != own || c.VLANProtocol != 0x88a8 {
+		t.Errorf("on a VLAN-aware bridge: %+v", c)
 	}
 }
 

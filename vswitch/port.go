@@ -51,6 +51,11 @@ type Port struct {
 	// NoTSO says of a guest's tap that it takes no merged TCP segments: the kernel
 	// would cut them up again before it.
 	NoTSO bool
+	// VLANs are the port's, if the kernel tells them; they count on a VLAN-aware bridge.
+	VLANs *VLANSet
+	// TakenVLANs are those of VLAN devices on top of the port, which get the frames
+	// before the bridge can; nil for none.
+	TakenVLANs *VLANSet
 	// Promoted says that the port's guest is known to send complete frames alone:
 	// with their checksums, and no longer than the MTU. It gets native XDP.
 	Promoted bool
@@ -66,5 +71,6 @@ type Bridge struct {
 	MAC           MAC
 	Up            bool
 	VLANFiltering bool
+	VLANProtocol  uint16        // TPID of a VLAN-aware bridge's tags, 0x8100 or 0x88a8
 	Ageing        time.Duration // how long a silent learned address is kept
 }

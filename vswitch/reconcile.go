@@ -134,7 +134,7 @@ func applyPort(dp Datapath, plan Plan, c PortChange) error {
 		delete(plan.Ports, c.Ifindex) // the bridge's word that it has gone is under way
 		return dp.DeletePort(c.Ifindex)
 	}
-	refused := plan.Ports[c.Ifindex].refuse(err)
+	refused := plan.refuse(c.Ifindex, err)
 	plan.Ports[c.Ifindex] = refused
 	if err := dp.SetPort(refused.Config); err != nil {
 		// Not even a held port: its frames must not meet the fast path at all.

@@ -15,7 +15,7 @@ const (
 	PassShort                      // shorter than its headers may be, or so is its first buffer
 	PassMultiBuffer                // spread over several buffers, which a tap does not take by XDP
 	PassGroup                      // broadcast or multicast: the bridge floods and snoops
-	PassTagged                     // has a VLAN tag
+	PassTagged                     // its tag is of another kind than the bridge's VLANs
 	PassLearn                      // source not known on this port: the bridge learns or refuses it
 	PassUnknown                    // destination not in the FDB: the bridge floods
 	PassHost                       // for the host's own stack
@@ -25,6 +25,8 @@ const (
 	PassNoDevice                   // the egress device takes no XDP frames, or has just gone away
 	PassBulk                       // of a bulk TCP flow: merged first, and sent by the tc hook
 	PassPartial                    // from a promoted guest, without its checksum, which the tc hook keeps track of
+	PassVLAN                       // its VLAN is not on one of the two ports, or belongs to a VLAN device
+	PassNoRoom                     // no room in front of it for the tag that it would leave with
 	numVerdicts
 )
 
@@ -36,7 +38,7 @@ var verdictInfo = [numVerdicts]struct{ name, meaning string }{
 	PassShort:       {"pass_short", "too short to hold all headers that the bridge may ask for"},
 	PassMultiBuffer: {"pass_multi_buffer", "spread over several buffers"},
 	PassGroup:       {"pass_group", "broadcast or multicast"},
-	PassTagged:      {"pass_tagged", "has a VLAN tag"},
+	PassTagged:      {"pass_tagged", "has a VLAN tag of another kind than the bridge's"},
 	PassLearn:       {"pass_learn", "source not known on this port"},
 	PassUnknown:     {"pass_unknown", "destination not in the FDB"},
 	PassHost:        {"pass_host", "for the host itself"},
@@ -46,6 +48,8 @@ var verdictInfo = [numVerdicts]struct{ name, meaning string }{
 	PassNoDevice:    {"pass_no_device", "the device it would leave by takes no XDP frames, or has just gone"},
 	PassBulk:        {"pass_bulk", "of a bulk TCP flow: left for the tc hook, which sends it merged"},
 	PassPartial:     {"pass_partial", "without its checksum, which XDP can't see: left for the tc hook"},
+	PassVLAN:        {"pass_vlan", "its VLAN is not on both ports, or belongs to a VLAN device"},
+	PassNoRoom:      {"pass_no_room", "no room for the VLAN tag that it would leave with"},
 }
 
 var verdictNames = func() []string {

@@ -2,38 +2,23 @@
 #ifndef DECIDE_H
 #define DECIDE_H
 
-#include <linux/if_ether.h>
-#include <stdbool.h>
-#include <bpf/bpf_endian.h>
-
 #include "fdb.h"
 #include "flow.h"
 #include "ports.h"
+#include "vlan.h"
 
-/* A frame as a hook has read it. The hooks differ in how they read a frame and
- * how they send it; what becomes of it is decided in one place. */
-struct frame {
-	const struct ethhdr *eth; /* NULL: the first buffer holds no whole header */
-	__u32 ifindex;            /* of the port that it came in by */
-	__u32 len;                /* bytes from the destination address on; 0: cut to fit later */
-	bool tagged;              /* its tag has been taken out of the frame already */
-	bool multi_buffer;
-	const void *end; /* of the first buffer */
-	bool choose;     /* whether bulk TCP should go another way */
+/* Where a frame goes whose verdict is VERDICT_REDIRECTED. */
+struct way {
+	__u32 ifindex; /* to redirect to */
+	__u32 tag;     /* that it leaves with */
 };
 
-static __always_inline bool has_tag(const struct ethhdr *eth)
-{
-	return eth->h_proto == bpf_htons(ETH_P_8021Q) || eth->h_proto == bpf_htons(ETH_P_8021AD);
-}
-
-/* Says what to do with a frame. *slot is the ingress port's, for the counters,
- * and *out the ifindex to redirect to if the verdict is VERDICT_REDIRECTED. */
-static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, __u32 *out)
+/* Says what to do with a frame. *slot is the ingress port's, for the counters. */
+static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, struct way *way)
 {
 	__u64 now = bpf_jiffies64();
 	struct port *in = NULL;
-	__u32 zero = 0, *seen, dest;
+	__u32 zero = 0, *seen, dest, vid = 0;
 
 	*slot = port_slot(f->ifindex, &in);
 	if (!*slot || !in)
@@ -50,23 +35,33 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, _
 		return VERDICT_PASS_MULTI_BUFFER;
 	if (f->eth->h_dest[0] & 1)
 		return VERDICT_PASS_GROUP;
-	if (f->tagged || has_tag(f->eth))
-		return VERDICT_PASS_TAGGED;
+	way->tag = f->tag;
+	if (in->vlan) {
+		/* A tag of the other kind is payload to the bridge. */
+		if (f->tag && (f->tag ^ in->vlan) >> 16)
+			return VERDICT_PASS_TAGGED;
+		vid = f->tag & VLAN_VID ?: in->vlan & VLAN_VID;
+		if (!(port_vlan(*slot, vid) & VLAN_MEMBER))
+			return VERDICT_PASS_VLAN;
+		way->tag = (in->vlan & ~0xffff) | (f->tag & 0xffff & ~VLAN_VID) | vid;
+	} else if (f->tag && port_vlan(*slot, f->tag) & VLAN_MEMBER) {
+		return VERDICT_PASS_VLAN;
+	}
 
-	bool bulk = f->choose && flow_bulk(ctl, f->eth, f->end, f->len, in->bridge, now);
+	bool bulk = f->choose && flow_bulk(ctl, f, in->bridge, now);
 
 	/* Wherever it goes, in most bridges: the tc hook asks all the rest again. */
 	if (bulk && !(in->flags & PORT_UNMERGED))
 		return VERDICT_PASS_BULK;
 
-	dest = fdb_find(ctl, in->bridge, fdb_key(f->eth->h_source, 0), &seen);
+	dest = fdb_find(ctl, in->bridge, fdb_key(f->eth->h_source, vid), &seen);
 	if (!dest || (dest & 0xffff) != *slot)
 		return VERDICT_PASS_LEARN;
 	/* Written rarely, so that CPUs don't pull the line from each other. */
 	if ((__u32)now - *seen >= ctl->seen_every)
 		*seen = (__u32)now ?: 1;
 
-	dest = fdb_find(ctl, in->bridge, fdb_key(f->eth->h_dest, 0), &seen) & 0xffff;
+	dest = fdb_find(ctl, in->bridge, fdb_key(f->eth->h_dest, vid), &seen) & 0xffff;
 	if (!dest)
 		return VERDICT_PASS_UNKNOWN;
 	if (dest == FDB_HOST)
@@ -81,7 +76,15 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, _
 		return VERDICT_PASS_BULK;
 	if (f->len > to->max_frame)
 		return VERDICT_PASS_TOO_LONG;
-	*out = to->ifindex;
+	if (in->vlan) {
+		__u32 bits = port_vlan(dest, vid);
+
+		if (!(bits & VLAN_MEMBER))
+			return VERDICT_PASS_VLAN;
+		if (bits & VLAN_UNTAGGED)
+			way->tag = 0;
+	}
+	way->ifindex = to->ifindex;
 	return VERDICT_REDIRECTED;
 }
 

@@ -2,14 +2,15 @@
 #ifndef FLOW_H
 #define FLOW_H
 
-#include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 
+#include "frame.h"
 #include "maps.h"
+#include "vlan.h"
 
 /*
  * Which way a TCP flow takes into a guest. XDP comes before GRO: a stream of full
@@ -31,21 +32,25 @@ static __always_inline __u64 flow_mix(__u64 h, __u64 v)
 
 /* Gives a hash of the TCP flow that a frame belongs to; 0 if it is no TCP, or has
  * its TCP header behind options, extension headers or in another fragment. */
-static __always_inline __u64 flow_hash(const struct switch_control *ctl, const struct ethhdr *eth,
-				       const void *end)
+static __always_inline __u64 flow_hash(const struct switch_control *ctl, const struct frame *f)
 {
-	const struct iphdr *ip = (const void *)(eth + 1);
-	const struct ipv6hdr *ip6 = (const void *)(eth + 1);
+	/* The type stands behind the tag, and what it is the type of behind the type. */
+	const __be16 *type = (const void *)&f->eth->h_proto + (f->tag ? VLAN_LEN : 0);
+	const struct iphdr *ip = (const void *)(type + 1);
+	const struct ipv6hdr *ip6 = (const void *)(type + 1);
+	const void *end = f->end;
 	const __u32 *ports;
-	__u64 h = ctl->seed[0];
+	__u64 h = ctl->seed[0] + (f->tag & VLAN_VID);
 
-	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+	if ((const void *)ip > end)
+		return 0;
+	if (*type == bpf_htons(ETH_P_IP)) {
 		ports = (const void *)(ip + 1);
 		if ((const void *)(ports + 1) > end || ip->protocol != IPPROTO_TCP ||
 		    *(const __u8 *)ip != 0x45 || ip->frag_off & bpf_htons(IP_FRAGMENT))
 			return 0;
 		h = flow_mix(h, (__u64)ip->saddr << 32 | ip->daddr);
-	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+	} else if (*type == bpf_htons(ETH_P_IPV6)) {
 		ports = (const void *)(ip6 + 1);
 		if ((const void *)(ports + 1) > end || ip6->nexthdr != IPPROTO_TCP)
 			return 0;
@@ -62,10 +67,10 @@ static __always_inline __u64 flow_hash(const struct switch_control *ctl, const s
 
 /* Says whether a frame is of a bulk flow, and makes its flow one if the frame is
  * long. */
-static __always_inline bool flow_bulk(const struct switch_control *ctl, const struct ethhdr *eth,
-				      const void *end, __u32 len, __u32 bridge, __u32 now)
+static __always_inline bool flow_bulk(const struct switch_control *ctl, const struct frame *f,
+				      __u32 bridge, __u32 now)
 {
-	__u64 hash = ctl->bulk_len ? flow_hash(ctl, eth, end) : 0;
+	__u64 hash = ctl->bulk_len ? flow_hash(ctl, f) : 0;
 	__u32 at, tag;
 	__u64 *flow;
 
@@ -77,7 +82,7 @@ static __always_inline bool flow_bulk(const struct switch_control *ctl, const st
 	flow = bpf_map_lookup_elem(&flows, &at);
 	if (!flow)
 		return false;
-	if (len >= ctl->bulk_len) {
+	if (f->len >= ctl->bulk_len) {
 		__u64 entry = (__u64)tag << 32 | now;
 
 		/* Once a jiffy: CPUs don't pull the line from each other. */

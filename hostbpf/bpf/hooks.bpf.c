@@ -33,19 +33,29 @@ static __always_inline int xdp(struct xdp_md *ctx, bool choose, bool complete)
 		.end = end,
 		.choose = choose,
 	};
+	struct way way = {};
 	enum verdict v;
-	__u32 slot, out = 0;
+	__u32 slot;
 	int action = XDP_PASS;
 
-	if (data + SHORTEST <= end)
+	if (data + SHORTEST <= end) {
 		f.eth = data;
-	v = decide(&f, &slot, &out);
+		if (is_tpid(f.eth->h_proto)) {
+			f.tag = bpf_ntohs(f.eth->h_proto) << 16 | bpf_ntohs(*(__be16 *)(f.eth + 1));
+			f.len -= VLAN_LEN;
+		}
+	}
+	v = decide(&f, &slot, &way);
 	if (v == VERDICT_REDIRECTED && !complete && partial(f.eth, end))
 		v = VERDICT_PASS_PARTIAL;
 	if (v == VERDICT_REDIRECTED) {
-		action = bpf_redirect_map(&tx_ports, out, XDP_PASS);
-		if (action != XDP_REDIRECT)
+		action = bpf_redirect_map(&tx_ports, way.ifindex, XDP_PASS);
+		if (action != XDP_REDIRECT) {
 			v = VERDICT_PASS_NO_DEVICE;
+		} else if (way.tag != f.tag && !xdp_retag(ctx, f.tag, way.tag)) {
+			v = VERDICT_PASS_NO_ROOM;
+			action = XDP_PASS;
+		}
 	}
 	count(slot, HOOK_XDP, v);
 	return action;
@@ -60,16 +70,19 @@ static __always_inline int tc(struct __sk_buff *skb)
 		.ifindex = skb->ifindex,
 		/* A frame to be segmented later goes out in pieces that fit. */
 		.len = skb->gso_size ? 0 : skb->len,
-		.tagged = skb->vlan_present,
+		.tag = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) << 16 | skb->vlan_tci : 0,
 	};
+	struct way way = {};
 	enum verdict v;
-	__u32 slot, out = 0;
+	__u32 slot;
 
 	if (data + SHORTEST <= end)
 		f.eth = data;
-	v = decide(&f, &slot, &out);
+	v = decide(&f, &slot, &way);
+	if (v == VERDICT_REDIRECTED && way.tag != f.tag && !tc_retag(skb, f.tag, way.tag))
+		v = VERDICT_PASS_NO_ROOM;
 	count(slot, HOOK_TC, v);
-	return v == VERDICT_REDIRECTED ? bpf_redirect(out, 0) : TC_ACT_UNSPEC;
+	return v == VERDICT_REDIRECTED ? bpf_redirect(way.ifindex, 0) : TC_ACT_UNSPEC;
 }
 
 /* Native XDP on an uplink. Frames in several buffers must come to it whole where

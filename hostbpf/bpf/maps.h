@@ -29,6 +29,15 @@ struct {
 	__type(value, struct port);
 } ports SEC(".maps");
 
+/* Bigger than ports, and looked at for VLAN-aware bridges and tagged frames alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, PORT_SLOTS);
+	__type(key, __u32);
+	__type(value, struct port_vlans);
+} port_vlans SEC(".maps");
+
 /* ifindex modulo its size → slot, with a few probes: numbers of devices grow for
  * ever, but ports alive at one time hardly ever share a remainder. */
 struct {

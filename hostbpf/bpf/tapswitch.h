@@ -30,6 +30,8 @@ enum verdict {
 	VERDICT_PASS_NO_DEVICE = 14,
 	VERDICT_PASS_BULK = 15,
 	VERDICT_PASS_PARTIAL = 16,
+	VERDICT_PASS_VLAN = 17,
+	VERDICT_PASS_NO_ROOM = 18,
 	VERDICT_SLOTS = 32, /* room for later verdicts without a new layout */
 };
 
@@ -79,6 +81,7 @@ enum table_sizes {
 	LOSS_KINDS = 8192,
 	FLOW_BITS = 16,
 	FLOWS = 1 << FLOW_BITS,
+	VLAN_WORDS = 4096 / 32,
 };
 
 /* One port, by slot. ifindex and bridge of a slot in use never change; flags
@@ -90,7 +93,20 @@ struct port {
 	enum port_flags flags;
 	__u32 max_frame; /* bytes from the destination address on */
 	__u32 role;      /* vswitch.Role, for the daemon that adopts the port */
-	__u64 unused;
+	__u32 vlan;      /* of a VLAN-aware bridge: its TPID << 16 | the port's PVID; else 0 */
+	__u32 unused;
+};
+
+/* What a VLAN is to a port, two bits. On a bridge that is not VLAN-aware VLAN_MEMBER
+ * says that the VLAN's frames are not for the bridge, but for a VLAN device. */
+enum vlan_bits {
+	VLAN_MEMBER = 1,
+	VLAN_UNTAGGED = 2, /* they leave without a tag */
+};
+
+/* The VLANs of one port, by slot: vlan_bits of 32 VLANs in each word. */
+struct port_vlans {
+	__u64 of[VLAN_WORDS];
 };
 
 /*

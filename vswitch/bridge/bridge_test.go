@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"runtime"
@@ -189,12 +190,15 @@ func stateOf(m *Mirror) state {
 	for i, br := range s.Bridges {
 		if !br.Up {
 			// The kernel tells of such changes only when the bridge comes up.
-			br.Ageing, br.VLANFiltering = 0, false
+			br.Ageing, br.VLANFiltering, br.VLANProtocol = 0, false, 0
 			s.Bridges[i] = br
 		}
 	}
 	for k, e := range m.FDB {
 		e.Updated = time.Time{}
+		if e.Origin == vswitch.OriginLocal {
+			e.Port = e.Bridge // the kernel doesn't tell that a port hands its address on
+		}
 		s.FDB[k] = e
 	}
 	return s
@@ -245,9 +249,15 @@ func attrs(name string) netlink.LinkAttrs {
 	return a
 }
 
+// addBridge adds a bridge that gives its ports no VLAN, where the kernel has VLANs:
+// entries would be made for those too.
 func addBridge(t testing.TB, name string) int {
 	t.Helper()
-	return addLink(t, &netlink.Bridge{LinkAttrs: attrs(name)})
+	index := addLink(t, &netlink.Bridge{LinkAttrs: attrs(name)})
+	if err := trySetBridge(index, nl.IFLA_BR_VLAN_DEFAULT_PVID, nl.Uint16Attr(0)); !errors.Is(err, unix.EOPNOTSUPP) {
+		must(t, err)
+	}
+	return index
 }
 
 // addVeth adds a pair, both up, and gives the first one's ifindex.
@@ -326,23 +336,40 @@ func setPort(t testing.TB, index int, attr int, v []byte) {
 // setBridge sets one attribute of a bridge.
 func setBridge(t testing.TB, index int, attr int, v uint32) {
 	t.Helper()
+	must(t, trySetBridge(index, attr, nl.Uint32Attr(v)))
+}
+
+// setBridge16 does the same with a short number, in the host's byte order.
+func setBridge16(t testing.TB, index int, attr int, v uint16) {
+	t.Helper()
+	must(t, trySetBridge(index, attr, nl.Uint16Attr(v)))
+}
+
+// setVLANFiltering makes a bridge VLAN-aware, or not.
+func setVLANFiltering(t testing.TB, index int, on uint8) {
+	t.Helper()
+	must(t, trySetBridge(index, nl.IFLA_BR_VLAN_FILTERING, []byte{on}))
+}
+
+func trySetBridge(index int, attr int, v []byte) error {
 	req := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(index)
 	req.AddData(msg)
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(nl.IFLA_INFO_KIND, []byte(kindBridge))
-	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(attr, nl.Uint32Attr(v))
+	info.AddRtAttr(nl.IFLA_INFO_DATA, nil).AddRtAttr(attr, v)
 	req.AddData(info)
 	if _, err := req.Execute(unix.NETLINK_ROUTE, 0); err != nil {
-		t.Fatalf("setting attribute %d of bridge %d: %v", attr, index, err)
+		return fmt.Errorf("setting attribute %d of bridge %d: %w", attr, index, err)
 	}
+	return nil
 }
 
 // hasVLANFiltering switches VLAN filtering on, where the kernel has it.
 func hasVLANFiltering(t testing.TB, bridge int) bool {
 	t.Helper()
-	err := netlink.BridgeSetVlanFiltering(byIndex(t, bridge), true)
+	err := trySetBridge(bridge, nl.IFLA_BR_VLAN_FILTERING, []byte{1})
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		t.Log("SKIPPED: VLAN filtering, which this kernel does not have")
 		return false

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"encoding/binary"
 	"os"
 	"slices"
 	"strconv"
@@ -43,7 +44,11 @@ type link struct {
 
 	// Of a bridge.
 	vlanFiltering bool
+	vlanProtocol  uint16
 	ageing        time.Duration
+
+	// Of a VLAN device.
+	vlan vswitch.VLAN
 
 	// Of a bridge port.
 	port     bool
@@ -112,6 +117,8 @@ func (l *link) parseInfo(ad *netlink.AttributeDecoder) error {
 				ad.Nested(l.parseBridge)
 			case kindTap:
 				ad.Nested(l.parseTap)
+			case kindVLAN:
+				ad.Nested(l.parseVLAN)
 			}
 		case unix.IFLA_INFO_SLAVE_KIND:
 			slave = ad.String()
@@ -131,9 +138,28 @@ func (l *link) parseBridge(ad *netlink.AttributeDecoder) error {
 			l.ageing = clock(ad.Uint32())
 		case unix.IFLA_BR_VLAN_FILTERING:
 			l.vlanFiltering = ad.Uint8() != 0
+		case unix.IFLA_BR_VLAN_PROTOCOL:
+			l.vlanProtocol = bigEndian(ad)
 		}
 	}
 	return nil
+}
+
+func (l *link) parseVLAN(ad *netlink.AttributeDecoder) error {
+	for ad.Next() {
+		if ad.Type() == unix.IFLA_VLAN_ID {
+			l.vlan = vswitch.VLAN(ad.Uint16()) % vswitch.VLANs
+		}
+	}
+	return nil
+}
+
+// bigEndian reads a number in network byte order.
+func bigEndian(ad *netlink.AttributeDecoder) uint16 {
+	if b := ad.Bytes(); len(b) == 2 {
+		return binary.BigEndian.Uint16(b)
+	}
+	return 0
 }
 
 func (l *link) parseTap(ad *netlink.AttributeDecoder) error {
@@ -213,9 +239,13 @@ func (m *Mirror) applyLink(family uint8, deleted bool, l *link, c *Change) {
 		now.port, now.stp, now.learning, now.settings = true, l.stp, l.learning, l.settings
 		m.links[l.index] = &now
 	}
+	if now := m.links[l.index]; now == nil || old != nil && old.master != now.master {
+		delete(m.vlans, l.index) // the kernel tells those of the new bridge later
+	}
 	m.place(l.index, c)
 	if now := m.links[l.index]; old == nil || now == nil || old.name != now.name ||
-		old.kind != now.kind || old.parent != now.parent || old.lower != now.lower {
+		old.kind != now.kind || old.parent != now.parent || old.lower != now.lower || old.vlan != now.vlan {
+		m.takeVLANs()
 		m.placeAll(c)
 	}
 	if now := m.links[l.index]; old != nil && now != nil && now.kind == kindBridge && old.promiscuous != now.promiscuous {
@@ -261,7 +291,7 @@ func (m *Mirror) place(index int, c *Change) {
 }
 
 func (l *link) bridge() vswitch.Bridge {
-	return vswitch.Bridge{
+	br := vswitch.Bridge{
 		Ifindex: l.index,
 		Name:    l.name,
 		MAC:     l.mac,
@@ -270,6 +300,10 @@ func (l *link) bridge() vswitch.Bridge {
 		VLANFiltering: l.vlanFiltering,
 		Ageing:        l.ageing,
 	}
+	if br.VLANFiltering {
+		br.VLANProtocol = l.vlanProtocol
+	}
+	return br
 }
 
 func (m *Mirror) portOf(l *link) vswitch.Port {
@@ -292,6 +326,9 @@ func (m *Mirror) portOf(l *link) vswitch.Port {
 		STP:      l.stp,
 		NoTSO:    l.noTSO,
 		Settings: l.settings,
+
+		VLANs:      m.vlans[l.index],
+		TakenVLANs: m.taken[l.index],
 	}
 }
 
@@ -327,5 +364,6 @@ func (m *Mirror) uplink(l *link, depth int) bool {
 func samePort(a, b vswitch.Port) bool {
 	return a.Ifindex == b.Ifindex && a.Name == b.Name && a.Bridge == b.Bridge && a.Role == b.Role &&
 		a.Kind == b.Kind && a.MAC == b.MAC && a.MTU == b.MTU && a.Up == b.Up && a.STP == b.STP && a.NoTSO == b.NoTSO &&
+		a.VLANs == b.VLANs && a.TakenVLANs == b.TakenVLANs &&
 		slices.Equal(a.Settings, b.Settings)
 }

@@ -64,8 +64,10 @@ type Mirror struct {
 
 	options Options
 	links   map[int]*link
-	entries map[int]int // number of FDB entries, by port
-	stale   bool        // a resync is due
+	vlans   map[int]*vswitch.VLANSet // of ports, by ifindex
+	taken   map[int]*vswitch.VLANSet // those of VLAN devices, by the ifindex of the device below
+	entries map[int]int              // number of FDB entries, by port
+	stale   bool                     // a resync is due
 
 	events   *conn // of the goroutine that calls Receive
 	buf      []byte
@@ -89,9 +91,10 @@ type Batch struct {
 	drained uint64 // refreshes that had ended when the socket was found empty
 }
 
-// An event is one message, about a link or about an FDB entry.
+// An event is one message, about a link, about VLANs or about an FDB entry.
 type event struct {
-	link    *link // nil for an entry
+	link    *link
+	vlans   *vlanEvent
 	family  uint8 // of the link's message
 	deleted bool
 	entry   vswitch.FDBEntry
@@ -139,6 +142,8 @@ func blank(o Options) *Mirror {
 		FDB:     map[vswitch.FDBKey]vswitch.FDBEntry{},
 		options: o,
 		links:   map[int]*link{},
+		vlans:   map[int]*vswitch.VLANSet{},
+		taken:   map[int]*vswitch.VLANSet{},
 		entries: map[int]int{},
 	}
 }
@@ -177,8 +182,8 @@ func (c *conn) subscribe(size int) error {
 	if err := c.SetBPF(filter); err != nil {
 		return fmt.Errorf("filtering events: %w", err)
 	}
-	for _, group := range []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH} {
-		if err := c.JoinGroup(group); err != nil {
+	for _, group := range []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_BRVLAN} {
+		if err := c.JoinGroup(group); err != nil && group != unix.RTNLGRP_BRVLAN { // since Linux 5.6
 			return fmt.Errorf("joining group %d: %w", group, err)
 		}
 	}
@@ -237,6 +242,10 @@ func (batch *Batch) read(b []byte, now time.Time) {
 			if family, l, ok := parseLink(msg.Data); ok && (family == unix.AF_UNSPEC || family == unix.AF_BRIDGE) {
 				batch.events = append(batch.events, event{link: l, family: family, deleted: typ == unix.RTM_DELLINK})
 			}
+		case unix.RTM_NEWVLAN, unix.RTM_DELVLAN:
+			if v, ok := parseVLANs(msg.Data); ok {
+				batch.events = append(batch.events, event{vlans: v, deleted: typ == unix.RTM_DELVLAN})
+			}
 		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 			if e, ok := parseEntry(msg.Data, now); ok {
 				batch.events = append(batch.events, event{entry: e, deleted: typ == unix.RTM_DELNEIGH})
@@ -260,9 +269,12 @@ func (m *Mirror) Apply(b Batch) (Change, error) {
 	var c Change
 	for i := range b.events {
 		e := &b.events[i]
-		if e.link != nil {
+		switch {
+		case e.link != nil:
 			m.applyLink(e.family, e.deleted, e.link, &c)
-		} else {
+		case e.vlans != nil:
+			m.applyVLANs(e.deleted, e.vlans, &c)
+		default:
 			m.applyEntry(e.deleted, e.entry, &c)
 		}
 	}
@@ -284,6 +296,11 @@ func (m *Mirror) Resync() (Change, error) {
 	if err := next.dumpLinks(m.requests); err != nil {
 		return Change{}, fmt.Errorf("reading the links: %w", err)
 	}
+	next.taken = m.taken
+	next.takeVLANs()
+	if err := next.dumpVLANs(m.requests, m.vlans); err != nil {
+		return Change{}, fmt.Errorf("reading the ports' VLANs: %w", err)
+	}
 	next.placeAll(&Change{})
 	next.FDB = make(map[vswitch.FDBKey]vswitch.FDBEntry, len(m.FDB))
 	if err := next.dumpFDB(m.requests); err != nil {
@@ -293,7 +310,8 @@ func (m *Mirror) Resync() (Change, error) {
 		!maps.Equal(m.promiscuous(), next.promiscuous())
 	diffFDB(m.FDB, next.FDB, &c)
 	c.FDB = unique(c.FDB)
-	m.links, m.Bridges, m.Ports = next.links, next.Bridges, next.Ports
+	m.links, m.vlans, m.taken = next.links, next.vlans, next.taken
+	m.Bridges, m.Ports = next.Bridges, next.Ports
 	m.FDB, m.entries = next.FDB, next.entries
 	m.stale = false
 	return c, nil

@@ -362,7 +362,7 @@ func randomOperation(t *testing.T, r *rand.Rand) {
 			case 0:
 				setBridge(t, i, nl.IFLA_BR_AGEING_TIME, uint32(10000+r.IntN(9)*1000))
 			case 1:
-				_ = netlink.BridgeSetVlanFiltering(byIndex(t, i), r.IntN(2) == 0)
+				_ = trySetBridge(i, nl.IFLA_BR_VLAN_FILTERING, []byte{byte(r.IntN(2))})
 			case 2:
 				_ = netlink.SetPromiscOn(link(bridge))
 			}

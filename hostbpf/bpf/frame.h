@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+#ifndef FRAME_H
+#define FRAME_H
+
+#include <linux/if_ether.h>
+#include <linux/types.h>
+#include <stdbool.h>
+
+/* A frame as a hook has read it. The hooks differ in how they read a frame and
+ * how they send it; what becomes of it is decided in one place. */
+struct frame {
+	const struct ethhdr *eth; /* NULL: the first buffer holds no whole header */
+	__u32 ifindex;            /* of the port that it came in by */
+	__u32 len; /* without a tag, from the destination address on; 0: cut to fit later */
+	__u32 tag; /* see vlan.h */
+	bool multi_buffer;
+	const void *end; /* of the first buffer */
+	bool choose;     /* whether bulk TCP should go another way */
+};
+
+#endif
