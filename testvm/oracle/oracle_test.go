@@ -55,7 +55,7 @@ func drawSeed(t *testing.T) uint64 {
 // (pass_multi_buffer).
 var occurring = []vswitch.Verdict{
 	vswitch.Redirected, vswitch.PassExpired, vswitch.PassHeld, vswitch.PassShort, vswitch.PassGroup,
-	vswitch.PassTagged, vswitch.PassLearn, vswitch.PassUnknown, vswitch.PassHost, vswitch.PassSamePort,
+	vswitch.PassLearn, vswitch.PassUnknown, vswitch.PassHost, vswitch.PassSamePort,
 	vswitch.PassTooLong, vswitch.PassEgressHeld, vswitch.PassBulk,
 }
 
