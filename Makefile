@@ -55,6 +55,10 @@ test: deps build ## Run all tests; as root, they make their own namespaces
 test-oracle: deps ## Hold a million frames against the Linux bridge (some minutes; SEED=N repeats a run)
 	go test -count=1 -timeout 60m -v ./testvm/oracle -run 'TestOracle$$' -frames 1000000 $(if $(SEED),-seed $(SEED))
 
+.PHONY: test-kernels
+test-kernels: deps ## Run the host's tests in guests with five kernels (half an hour; KERNELS=6.1,6.12 for some)
+	go test -count=1 -timeout 3h -v ./testvm/kernels -kernels $(or $(KERNELS),all) $(TESTFLAGS)
+
 .PHONY: demo
 demo: deps build ## Build a host, a wire and guests, and show the fast path beside the bridge
 	bin/tapswitch lab

@@ -73,6 +73,7 @@ func TestForeignIsLeftAlone(t *testing.T) {
 			return l.Close
 		}, "(theirs)"},
 		{"tcx at the ingress of a tap", vswitch.RoleGuest, func(t *testing.T, ifindex int) func() error {
+			needTCX(t)
 			l, err := link.AttachTCX(link.TCXOptions{Program: tc, Interface: ifindex, Attach: ebpf.AttachTCXIngress})
 			if err != nil {
 				t.Fatal(err)
@@ -80,6 +81,7 @@ func TestForeignIsLeftAlone(t *testing.T) {
 			return l.Close
 		}, "(theirs)"},
 		{"tcx at the egress of a tap", vswitch.RoleGuest, func(t *testing.T, ifindex int) func() error {
+			needTCX(t)
 			l, err := link.AttachTCX(link.TCXOptions{Program: tc, Interface: ifindex, Attach: ebpf.AttachTCXEgress})
 			if err != nil {
 				t.Fatal(err)
@@ -143,6 +145,7 @@ func TestForeignIsLeftAlone(t *testing.T) {
 }
 
 func TestAdoptedLinkKeepsItsPlace(t *testing.T) {
+	needTCX(t)
 	const dir = "/sys/fs/bpf/adopt"
 	d := open(t, dir)
 	ifindex, gone := tap(t, "dev0"), tap(t, "dev1")

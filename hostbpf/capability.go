@@ -4,11 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cilium/ebpf/asm"
 	"golang.org/x/sys/unix"
 )
-
-const helperXDPBuffLen = asm.FnXdpGetBuffLen
 
 // checkCapabilities names the capabilities that the datapath needs and the
 // process lacks.

@@ -298,6 +298,7 @@ func (b *verdictBed) run(t *testing.T, hook string, in int, data []byte, gso uin
 	t.Helper()
 	opts := &ebpf.RunOptions{Data: data}
 	if hookOf(hook) == vswitch.HookXDP {
+		needXDPContext(t)
 		opts.Context = xdpContext{DataEnd: uint32(len(data)), IngressIfindex: uint32(in)}
 	} else {
 		opts.Context = skbContext(in, gso)

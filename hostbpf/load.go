@@ -6,7 +6,9 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/rlimit"
 )
 
 // load gives the datapath's maps, pinned before or new, and loads the programs
@@ -18,6 +20,9 @@ func load(pins *pinDir) (maps *hooksMaps, programs *hooksPrograms, err error) {
 	}
 	if err := checkKernel(); err != nil {
 		return nil, nil, err
+	}
+	if errors.Is(features.HaveProgramHelper(ebpf.XDP, asm.FnXdpGetBuffLen), ebpf.ErrNotSupported) {
+		expectOneBuffer(spec)
 	}
 	opts := &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
 	adopt := pins.exists()
@@ -78,12 +83,14 @@ func checkKernel() error {
 	if err := checkCapabilities(); err != nil {
 		return err
 	}
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return fmt.Errorf("lifting the limit on locked memory, to which Linux before 5.11 holds maps: %w: set it to unlimited before the start", err)
+	}
 	for _, need := range []struct {
 		err  error
 		what string
 	}{
 		{features.HaveMapType(ebpf.DevMapHash), "DEVMAP_HASH maps (Linux 5.4)"},
-		{features.HaveProgramHelper(ebpf.XDP, helperXDPBuffLen), "XDP programs for frames in several buffers (Linux 5.18)"},
 	} {
 		if errors.Is(need.err, ebpf.ErrNotSupported) {
 			return fmt.Errorf("this kernel is too old: it lacks %s", need.what)

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -14,8 +15,11 @@ type lossCounters struct{ links []link.Link }
 
 // AttachLossCounters has the frames counted that are lost after their verdict.
 // They cost a little at each flush of any XDP redirect on the machine. They stay
-// attached by pins. It needs a kernel with BTF (CONFIG_DEBUG_INFO_BTF).
+// attached by pins. It needs Linux 5.13, with BTF (CONFIG_DEBUG_INFO_BTF).
 func (d *Datapath) AttachLossCounters() error {
+	if v, err := features.LinuxVersionCode(); err == nil && v < 5<<16|13<<8 {
+		return errors.New("attaching the loss counters: this kernel is too old: its tracepoint xdp_redirect_err does not name the map (Linux 5.13)")
+	}
 	spec, err := loadLosses()
 	if err != nil {
 		return fmt.Errorf("reading the loss counters: %w", err)

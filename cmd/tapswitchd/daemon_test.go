@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -25,19 +22,12 @@ type testMain struct{ m *testing.M }
 
 // Run builds the daemon first, so that the tests run the same tree's.
 func (t testMain) Run() int {
-	dir, err := os.MkdirTemp("", "tapswitchd")
+	path, remove, err := lab.BuildDaemon()
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
-	// Some tests run it as another user.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		panic(err)
-	}
-	daemonPath = filepath.Join(dir, "tapswitchd")
-	if out, err := exec.Command("go", "build", "-o", daemonPath, ".").CombinedOutput(); err != nil {
-		panic(string(out))
-	}
+	defer remove()
+	daemonPath = path
 	return t.m.Run()
 }
 

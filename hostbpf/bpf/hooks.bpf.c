@@ -29,7 +29,7 @@ static __always_inline int xdp(struct xdp_md *ctx, bool choose, bool complete)
 	struct frame f = {
 		.ifindex = ctx->ingress_ifindex,
 		.len = end - data,
-		.multi_buffer = bpf_xdp_get_buff_len(ctx) != (__u64)(end - data),
+		.multi_buffer = bpf_xdp_get_buff_len(ctx) > (__u64)(end - data),
 		.end = end,
 		.choose = choose,
 	};
@@ -86,7 +86,7 @@ static __always_inline int tc(struct __sk_buff *skb)
 }
 
 /* Native XDP on an uplink. Frames in several buffers must come to it whole where
- * the MTU is large (xdp.frags), so that they can be passed. Linux 5.18. */
+ * the MTU is large (xdp.frags), so that they can be passed; see frags.go. */
 SEC("xdp.frags")
 int uplink_rx_xdp(struct xdp_md *ctx)
 {

@@ -32,15 +32,19 @@ func (n *Node) Command(ctx context.Context, name string, args ...string) *Cmd {
 
 // Start starts the program inside its node and doesn't wait for it. Wait must
 // be called for it, also after the node was closed.
-func (c *Cmd) Start() error {
+func (c *Cmd) Start() error { return c.node.Start(c.Cmd) }
+
+// Start starts a program that Command did not prepare inside the node. It dies with
+// the node if its SysProcAttr has a Pdeathsig.
+func (n *Node) Start(cmd *exec.Cmd) error {
 	started := make(chan error, 1)
 	select {
-	case c.node.tasks <- func() { started <- c.Cmd.Start() }:
-	case <-c.node.closed:
-		return fmt.Errorf("starting %s in %s: the node is closed", c.Path, c.node.name)
+	case n.tasks <- func() { started <- cmd.Start() }:
+	case <-n.closed:
+		return fmt.Errorf("starting %s in %s: the node is closed", cmd.Path, n.name)
 	}
 	if err := <-started; err != nil {
-		return fmt.Errorf("starting %s in %s: %w", c.Path, c.node.name, err)
+		return fmt.Errorf("starting %s in %s: %w", cmd.Path, n.name, err)
 	}
 	return nil
 }

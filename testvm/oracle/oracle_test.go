@@ -2,9 +2,6 @@ package oracle
 
 import (
 	"flag"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -24,16 +21,12 @@ type testMain struct{ m *testing.M }
 
 // Run builds the daemon first, so that the tests run the same tree's.
 func (t testMain) Run() int {
-	dir, err := os.MkdirTemp("", "tapswitchd")
+	path, remove, err := lab.BuildDaemon()
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(dir)
-	daemonPath = filepath.Join(dir, "tapswitchd")
-	build := exec.Command("go", "build", "-o", daemonPath, "github.com/tapswitch/tapswitch/cmd/tapswitchd")
-	if out, err := build.CombinedOutput(); err != nil {
-		panic(string(out))
-	}
+	defer remove()
+	daemonPath = path
 	return t.m.Run()
 }
 

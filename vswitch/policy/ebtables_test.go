@@ -1,9 +1,12 @@
 package policy
 
 import (
+	"runtime"
 	"testing"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func ebtChain(name string, policy int32, rules int) []byte {
@@ -54,4 +57,66 @@ func TestEbtables(t *testing.T) {
 			t.Errorf("%s is a table: %v", name, chains)
 		}
 	}
+}
+
+// The kernel's own table, where it is loaded.
+func TestEbtablesOfKernel(t *testing.T) {
+	if !moduleLoaded("ebtable_filter") {
+		t.Skip("this kernel has no ebtables loaded")
+	}
+	h := newHost(t, 0)
+	read := func() (tables []table) {
+		err := h.Do(func() (err error) { tables, err = new(ebtables).read(); return err })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tables
+	}
+	if tables := read(); len(tables) != 0 {
+		t.Errorf("a table without rules is %+v", tables)
+	}
+	if err := h.Do(ebtDropForwarded); err != nil {
+		t.Fatal(err)
+	}
+	want := []table{{toolEB, "filter", []effect{{"FORWARD", false, true}}}}
+	if d := cmp.Diff(want, read(), cmp.AllowUnexported(table{}, effect{})); d != "" {
+		t.Errorf("a table that drops what is forwarded (-want +got):\n%s", d)
+	}
+}
+
+// ebtDropForwarded changes the policy of FORWARD in the filter table, which has no
+// rules.
+func ebtDropForwarded() error {
+	const setEntries, hookEntry, forward = 128, 48, 2
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	replace := make([]byte, ebtReplaceLen)
+	copy(replace, "filter")
+	if err := getsockopt(fd, unix.SOL_IP, ebtGetInfo, replace); err != nil {
+		return err
+	}
+	entries := make([]byte, native.Uint32(replace[ebtSize:]))
+	if err := ebtFill(fd, replace, entries); err != nil {
+		return err
+	}
+	native.PutUint32(entries[(forward-1)*ebtChainLen+ebtChainPolicy:], 1<<32+ebtDrop)
+	both := append(replace, entries...)
+	var pin runtime.Pinner
+	defer pin.Unpin()
+	pin.Pin(&both[0])
+	at := uint64(uintptr(unsafe.Pointer(&both[ebtReplaceLen])))
+	native.PutUint64(both[ebtBuffer:], at)
+	// The chains of input, forward and output lie one behind the other.
+	for hook := range uint64(3) {
+		native.PutUint64(both[hookEntry+8*(hook+1):], at+hook*ebtChainLen)
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_IP, setEntries,
+		uintptr(unsafe.Pointer(&both[0])), uintptr(len(both)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }

@@ -30,10 +30,15 @@ func ebtFill(fd int, replace, entries []byte) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	native.PutUint32(replace[ebtNumCounters:], 0)
+	// The kernel wants the length of both together, and writes to the pointer.
+	both := make([]byte, len(replace)+len(entries))
+	copy(both, replace)
 	var pin runtime.Pinner
 	defer pin.Unpin()
-	pin.Pin(&entries[0])
-	native.PutUint64(replace[ebtBuffer:], uint64(uintptr(unsafe.Pointer(&entries[0]))))
-	return getsockopt(fd, unix.SOL_IP, ebtGetEntries, replace)
+	pin.Pin(&both[0])
+	native.PutUint32(both[ebtNumCounters:], 0)
+	native.PutUint64(both[ebtBuffer:], uint64(uintptr(unsafe.Pointer(&both[len(replace)]))))
+	err := getsockopt(fd, unix.SOL_IP, ebtGetEntries, both)
+	copy(entries, both[len(replace):])
+	return err
 }
