@@ -35,7 +35,7 @@ func (d *Datapath) indexKey(key vswitch.FDBKey) fdbIndexKey {
 }
 
 // SetFDB implements vswitch.Datapath.
-func (d *Datapath) SetFDB(key vswitch.FDBKey, port int) error {
+func (d *Datapath) SetFDB(key vswitch.FDBKey, port int, origin vswitch.Origin) error {
 	k, slot := d.indexKey(key), fdbHost
 	if port != vswitch.Host {
 		s, ok := d.held[port]
@@ -47,7 +47,7 @@ func (d *Datapath) SetFDB(key vswitch.FDBKey, port int) error {
 	if k.bridge == 0 {
 		return fmt.Errorf("adding %s: bridge %d has no port: %w", key.MAC, key.Bridge, os.ErrNotExist)
 	}
-	return d.fdb.set(k, slot)
+	return d.fdb.set(k, slot, origin != vswitch.OriginLearned)
 }
 
 // DeleteFDB implements vswitch.Datapath.

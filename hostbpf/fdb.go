@@ -37,6 +37,11 @@ type fdbTable struct {
 	removed uint64 // entries, ever
 	// used counts the places of a bucket that are not free, graves included.
 	used []uint8
+
+	// fixed tells of each place whether its entry did not come by learning: such
+	// ones are the last to give way.
+	fixed  []bool
+	shares shares
 }
 
 // A grave is a place that waits for its grace period, which its number tells from
@@ -68,6 +73,7 @@ func newFDBTable(buckets []hooksFdbBucket, seed [3]uint64, graves *graveyard) *f
 	t := &fdbTable{
 		buckets: buckets, seed: seed, graves: graves,
 		index: map[fdbIndexKey]int32{}, resting: map[fdbIndexKey]grave{}, used: make([]uint8, len(buckets)),
+		fixed: make([]bool, len(buckets)*fdbWays),
 	}
 	for b := range buckets {
 		for w := range fdbWays {
@@ -79,6 +85,7 @@ func newFDBTable(buckets []hooksFdbBucket, seed [3]uint64, graves *graveyard) *f
 			}
 			t.index[fdbIndexKey{e.Key, uint16(e.Dest >> 16)}] = int32(b*fdbWays + w)
 			t.used[b]++
+			t.shares.add(e.Dest&0xffff, 1)
 		}
 	}
 	return t
@@ -108,22 +115,33 @@ func (t *fdbTable) entry(place int32) *hooksFdbEntry {
 	return &t.buckets[int(place)/fdbWays].Way[int(place)%fdbWays]
 }
 
-// set adds an entry or changes where it leads.
-func (t *fdbTable) set(k fdbIndexKey, slot uint32) error {
+// set adds an entry or changes where it leads. fixed says that it did not come by
+// learning.
+func (t *fdbTable) set(k fdbIndexKey, slot uint32, fixed bool) error {
+	err := t.place(k, slot)
+	if err == nil {
+		t.fixed[t.index[k]] = fixed
+	}
+	return err
+}
+
+func (t *fdbTable) place(k fdbIndexKey, slot uint32) error {
 	dest := uint32(k.bridge)<<16 | slot
 	if place, ok := t.index[k]; ok {
 		if e := t.entry(place); e.Dest != dest { // don't pull its line from the programs for nothing
+			t.shares.add(e.Dest&0xffff, -1)
+			t.shares.add(slot, 1)
 			atomic.StoreUint32(&e.Dest, dest)
 		}
 		return nil
+	}
+	if len(t.index) >= FDBCapacity && !t.makeRoom(slot) {
+		return fmt.Errorf("adding an entry beyond %d: %w", FDBCapacity, vswitch.ErrFull)
 	}
 	if g, ok := t.resting[k]; ok {
 		delete(t.resting, k)
 		t.put(k, g.place, dest)
 		return nil
-	}
-	if len(t.index) >= FDBCapacity {
-		return fmt.Errorf("adding an entry beyond %d: %w", FDBCapacity, vswitch.ErrFull)
 	}
 	// The first bucket, which look-ups try first, unless it fills up.
 	b, second := t.bucket(k, 0), t.bucket(k, 1)
@@ -150,6 +168,7 @@ func (t *fdbTable) put(k fdbIndexKey, place int32, dest uint32) {
 	atomic.StoreUint32(&e.Dest, dest)
 	atomic.StoreUint64(&e.Key, k.key)
 	t.index[k] = place
+	t.shares.add(dest&0xffff, 1)
 }
 
 // remove takes an entry out. Its place is used again after a grace period,
@@ -161,6 +180,7 @@ func (t *fdbTable) remove(k fdbIndexKey) {
 	}
 	delete(t.index, k)
 	e := t.entry(place)
+	t.shares.add(e.Dest&0xffff, -1)
 	atomic.StoreUint64(&e.Key, 0)
 	t.removed++
 	g := grave{place, t.removed}

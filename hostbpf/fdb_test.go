@@ -80,7 +80,7 @@ func TestTableAgainstMap(t *testing.T) {
 			delete(want, k)
 		default:
 			slot := uint32(1 + r.IntN(1000))
-			err := table.set(k, slot)
+			err := table.set(k, slot, false)
 			if errors.Is(err, vswitch.ErrFull) {
 				if _, there := want[k]; there {
 					t.Fatalf("no room to change an entry that is there")
@@ -140,7 +140,7 @@ func TestBothBucketsFull(t *testing.T) {
 			if table.bucket(other, 0) != b {
 				continue
 			}
-			if err := table.set(other, 1); err != nil {
+			if err := table.set(other, 1, false); err != nil {
 				t.Fatal(err)
 			}
 			if first.key == 0 {
@@ -148,15 +148,15 @@ func TestBothBucketsFull(t *testing.T) {
 			}
 		}
 	}
-	if err := table.set(k, 1); !errors.Is(err, vswitch.ErrFull) {
+	if err := table.set(k, 1, false); !errors.Is(err, vswitch.ErrFull) {
 		t.Fatalf("got %v, want %v", err, vswitch.ErrFull)
 	}
 	table.remove(first)
-	if err := table.set(k, 1); !errors.Is(err, vswitch.ErrFull) {
+	if err := table.set(k, 1, false); !errors.Is(err, vswitch.ErrFull) {
 		t.Errorf("before the grace period: got %v, want %v", err, vswitch.ErrFull)
 	}
 	table.graves.release()
-	if err := table.set(k, 1); err != nil {
+	if err := table.set(k, 1, false); err != nil {
 		t.Error(err)
 	}
 }
@@ -166,7 +166,7 @@ func TestBothBucketsFull(t *testing.T) {
 func TestRemovedPlaceRests(t *testing.T) {
 	table := newTable()
 	k := fdbIndexKey{fdbKey(vswitch.MAC{2}, 0), 1}
-	if err := table.set(k, 5); err != nil {
+	if err := table.set(k, 5, false); err != nil {
 		t.Fatal(err)
 	}
 	e := table.entry(table.index[k])
@@ -175,7 +175,7 @@ func TestRemovedPlaceRests(t *testing.T) {
 	for r := rand.New(rand.NewPCG(5, 6)); other.key == 0 || other == k || table.bucket(other, 0) != table.bucket(k, 0); {
 		other.key = fdbKey(randomMAC(r), 0)
 	}
-	if err := table.set(other, 6); err != nil {
+	if err := table.set(other, 6, false); err != nil {
 		t.Fatal(err)
 	}
 	if e.Dest != 1<<16|5 || e.Key != 0 {
@@ -192,7 +192,7 @@ func TestAddressComesBack(t *testing.T) {
 	table := newTable()
 	k := fdbIndexKey{fdbKey(vswitch.MAC{2}, 0), 1}
 	for i := range uint32(100) {
-		if err := table.set(k, 1+i); err != nil {
+		if err := table.set(k, 1+i, false); err != nil {
 			t.Fatalf("time %d: %v", i, err)
 		}
 		if got := find(table, k); got != 1<<16|(1+i) {
@@ -203,7 +203,7 @@ func TestAddressComesBack(t *testing.T) {
 			t.Fatalf("time %d: found %#x after its removal", i, got)
 		}
 	}
-	if err := table.set(k, 7); err != nil {
+	if err := table.set(k, 7, false); err != nil {
 		t.Fatal(err)
 	}
 	table.graves.release() // of all the times before
@@ -234,11 +234,11 @@ func TestTableTakesItsCapacity(t *testing.T) {
 			for range 30 {
 				table := newTable()
 				for i := range FDBCapacity {
-					if err := table.set(key(i), 1); err != nil {
+					if err := table.set(key(i), 1, false); err != nil {
 						t.Fatalf("entry %d of %d: %v", i, FDBCapacity, err)
 					}
 				}
-				err := table.set(fdbIndexKey{fdbKey(vswitch.MAC{4}, 0), 9}, 1)
+				err := table.set(fdbIndexKey{fdbKey(vswitch.MAC{4}, 0), 9}, 1, false)
 				if !errors.Is(err, vswitch.ErrFull) {
 					t.Errorf("one more than the capacity: got %v, want %v", err, vswitch.ErrFull)
 				}

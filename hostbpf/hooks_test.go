@@ -114,7 +114,7 @@ func newVerdictBed(t *testing.T) *verdictBed {
 		macOutside: b.uplink, macOutside2: b.uplink, macGuest: b.guest, macOther: b.other,
 		macHeld: b.held, macHost: vswitch.Host,
 	} {
-		if err := d.SetFDB(vswitch.FDBKey{Bridge: bridgeIfindex, MAC: m}, port); err != nil {
+		if err := d.SetFDB(vswitch.FDBKey{Bridge: bridgeIfindex, MAC: m}, port, vswitch.OriginLearned); err != nil {
 			t.Fatal(err)
 		}
 	}

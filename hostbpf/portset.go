@@ -35,6 +35,7 @@ func (d *Datapath) adoptPorts() error {
 		return d.ports.bridges[uint32(k.bridge)] == nil ||
 			slot != fdbHost && (slot >= portSlots || d.ports.slots[slot].Bridge != uint32(k.bridge))
 	})
+	d.fdb.shares.setPorts(d.ports.slots)
 	// Attached, but its port never got into the table.
 	for _, h := range attached {
 		err = errors.Join(err, h.detach())
@@ -140,6 +141,7 @@ func (d *Datapath) newSlot(c vswitch.PortConfig) (slot uint32, err error) {
 	if slot, err = d.ports.add(c); err != nil {
 		return 0, err
 	}
+	d.fdb.shares.setPorts(d.ports.slots)
 	err = d.clearCounters(slot)
 	if err == nil && c.Role == vswitch.RoleGuest {
 		err = d.allowXDP(c.Ifindex)
@@ -184,4 +186,5 @@ func (d *Datapath) freeSlot(slot uint32) {
 	d.fdb.removeIf(func(k fdbIndexKey, dest uint32) bool {
 		return uint32(k.bridge) == bridge && (!inUse || dest == slot)
 	})
+	d.fdb.shares.setPorts(d.ports.slots)
 }

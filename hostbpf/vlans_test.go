@@ -37,7 +37,7 @@ func (b *verdictBed) makeAware(t *testing.T, tpid uint16, uplink, guest *vswitch
 	}
 	for _, v := range []vswitch.VLAN{1, 10, 20, 30, 4094} {
 		for m, port := range map[vswitch.MAC]int{macOutside: b.uplink, macGuest: b.guest} {
-			if err := b.SetFDB(vswitch.FDBKey{Bridge: bridgeIfindex, VLAN: v, MAC: m}, port); err != nil {
+			if err := b.SetFDB(vswitch.FDBKey{Bridge: bridgeIfindex, VLAN: v, MAC: m}, port, vswitch.OriginLearned); err != nil {
 				t.Fatal(err)
 			}
 		}

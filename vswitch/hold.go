@@ -41,6 +41,7 @@ const (
 	HoldQdisc       HoldCode = "qdisc"       // a qdisc limits or drops frames to the port
 	HoldUnread      HoldCode = "unread"      // what decides over frames can't be read
 	HoldPaused      HoldCode = "paused"      // a person sends the frames by the bridge for a while
+	HoldFlooding    HoldCode = "flooding"    // more addresses behind it than the fast path takes; no direction is held
 	HoldFailed      HoldCode = "failed"      // putting the port into the datapath failed
 	HoldCapacity    HoldCode = "capacity"    // the datapath's port table is full
 )

@@ -24,9 +24,11 @@ type Datapath interface {
 	// FDB gives the forwarding entries with the ifindex of their port or Host.
 	FDB() iter.Seq2[FDBKey, int]
 	// SetFDB adds or changes an entry; one that is right already costs little.
-	// The port must be held by the datapath, on the entry's bridge. ErrFull means that there is no room; frames for
-	// the address then pass to the bridge.
-	SetFDB(key FDBKey, port int) error
+	// The port must be held by the datapath, on the entry's bridge. ErrFull means
+	// that there is no room; frames for the address then pass to the bridge. An entry
+	// may take the place of another port's, if that port has more than its share: it
+	// is then missing, learned ones before others.
+	SetFDB(key FDBKey, port int, origin Origin) error
 	// DeleteFDB removes an entry; one that is not there is no error.
 	DeleteFDB(FDBKey) error
 }
@@ -112,7 +114,7 @@ func Reconcile(dp Datapath, o *Observation, fdb map[FDBKey]FDBEntry) (plan Plan,
 		if !ok {
 			continue
 		}
-		switch e := dp.SetFDB(key, want); {
+		switch e := dp.SetFDB(key, want, e.Origin); {
 		case errors.Is(e, ErrFull):
 			full++
 		default:
@@ -149,7 +151,7 @@ func applyPort(dp Datapath, plan Plan, c PortChange) error {
 func ReconcileEntry(dp Datapath, plan Plan, key FDBKey, e FDBEntry, ok bool) error {
 	if ok {
 		if port, ok := plan.Entry(e); ok {
-			return dp.SetFDB(key, port)
+			return dp.SetFDB(key, port, e.Origin)
 		}
 	}
 	return dp.DeleteFDB(key)

@@ -45,6 +45,9 @@ func (e *env) printStatus(s control.Status) error {
 	if s.FDB.Full > 0 {
 		full = fmt.Sprintf("; no room for %d more, whose frames go by the bridge", s.FDB.Full)
 	}
+	if s.FDB.Refused > 0 {
+		full += fmt.Sprintf("; %d times a port had a new address beyond its limit", s.FDB.Refused)
+	}
 	line("FDB", "%d of %d entries%s", s.FDB.Entries, s.FDB.Capacity, full)
 	adopted := "made by this daemon"
 	if s.Datapath.Adopted {

@@ -97,7 +97,7 @@ func TestOutput(t *testing.T) {
 	expired := func() *controltest.Source {
 		s := sample()
 		s.StatusValue.Renewed = controltest.Now.Add(-7 * time.Second)
-		s.StatusValue.FDB = control.FDBUse{Entries: 32768, Capacity: 32768, Full: 17}
+		s.StatusValue.FDB = control.FDBUse{Entries: 32768, Capacity: 32768, Full: 17, Refused: 960000}
 		return s
 	}
 	hostile := func() *controltest.Source {

@@ -107,7 +107,7 @@ func run(o options) (err error) {
 	if err := dp.AttachLossCounters(); err != nil {
 		log.Warn("frames lost after their verdict are not counted", "error", err)
 	}
-	mirror, err := bridge.Open(bridge.Options{Uplinks: c.Uplinks})
+	mirror, err := bridge.Open(bridge.Options{Uplinks: c.Uplinks, PerPort: c.FDBPerPort, PerUplink: hostbpf.FDBCapacity})
 	if err != nil {
 		return err
 	}

@@ -23,6 +23,10 @@ import (
 // a way that nobody noticed.
 const lookEvery = time.Minute
 
+// lookShare bounds the time that goes into this: one part of so many. With a bridge
+// whose table a guest has filled with a million addresses, it takes 80 ms a port.
+const lookShare = 30
+
 // retryFullEvery is how often entries are tried again for which there was no
 // room. Seldom, because a guest that floods addresses can keep the table full.
 const retryFullEvery = 10 * time.Second
@@ -55,16 +59,19 @@ type service struct {
 	behind  bool // the datapath may not agree with the bridges: don't renew, look again
 	renewed time.Time
 	looked  time.Time
-	aged    map[int]time.Time // last refresh round, by bridge
-	calls   chan func()
-	batches chan bridge.Batch // of events, as the reader has them
+	// lookTook is how long the last reading of everything took.
+	lookTook time.Duration
+	retried  time.Time         // entries for which there had been no room
+	aged     map[int]time.Time // last refresh round, by bridge
+	calls    chan func()
+	batches  chan bridge.Batch // of events, as the reader has them
 }
 
 func newService(log *slog.Logger, dp *hostbpf.Datapath, mirror *bridge.Mirror, lease time.Duration) *service {
 	return &service{
 		log: log, dp: dp, mirror: mirror, rules: policy.NewReader(policy.Options{}), lease: lease, started: time.Now(),
 		ready: func() {}, alive: func() {},
-		pauses: pauses{}, drops: deviceDrops{}, aged: map[int]time.Time{}, calls: make(chan func()), batches: make(chan bridge.Batch),
+		pauses: pauses{}, drops: deviceDrops{}, aged: map[int]time.Time{}, calls: make(chan func()), batches: make(chan bridge.Batch, 1),
 	}
 }
 
@@ -81,6 +88,21 @@ func (s *service) run(ctx context.Context) error {
 				}
 				return fmt.Errorf("hearing of bridge changes: %w", err)
 			}
+			if b.Empty() {
+				continue
+			}
+			// While the loop is busy the socket must not fill up: what it has not taken
+			// yet and this become one.
+			select {
+			case earlier := <-s.batches:
+				if earlier.Append(b) {
+					b = earlier
+					break
+				}
+				// There is room: nobody else puts anything there.
+				s.batches <- earlier
+			default:
+			}
 			select {
 			case s.batches <- b:
 			case <-ctx.Done():
@@ -93,6 +115,15 @@ func (s *service) run(ctx context.Context) error {
 }
 
 func (s *service) loop(ctx context.Context) error {
+	s.mirror.Between = func() {
+		// Reading everything takes long when a guest has filled a bridge's table.
+		if ago := time.Since(s.renewed); ago < s.lease/4 || ago >= s.lease {
+			return
+		}
+		if err := s.renew(); err != nil {
+			s.log.Warn("renewing the datapath's deadline", "error", err)
+		}
+	}
 	s.police()
 	s.reconcile()
 	if err := s.renew(); err != nil {
@@ -217,9 +248,17 @@ func (s *service) tick() {
 	// After a stop past the deadline, the events of the meantime are still to be
 	// heard, and the datapath must not act again before.
 	lapsed := now.Sub(s.renewed) >= s.lease
-	if s.behind || lapsed || since >= lookEvery || s.full > 0 && since >= retryFullEvery {
+	switch {
+	case s.behind || lapsed:
+		s.behind = true // until it has been read
+		fallthrough
+	case since >= max(lookEvery, lookShare*s.lookTook):
 		change, err := s.mirror.Resync()
+		s.lookTook = time.Since(now)
 		s.follow(change, err)
+	case s.full > 0 && now.Sub(s.retried) >= retryFullEvery:
+		s.retried = now
+		s.reconcile()
 	}
 	s.refresh(now)
 }
@@ -230,6 +269,9 @@ func (s *service) police() bool {
 	if err != nil {
 		s.log.Warn("looking for other programs on the ports", "error", err)
 		return false
+	}
+	for ifindex, remarks := range s.mirror.Flooding() {
+		found[ifindex] = append(found[ifindex], remarks...)
 	}
 	for ifindex, reasons := range s.rules.Holds(s.mirror.Bridges, s.mirror.Ports) {
 		found[ifindex] = append(found[ifindex], reasons...)

@@ -40,6 +40,9 @@ func (s source) Status(ctx context.Context) (control.Status, error) {
 			FDB:      control.FDBUse{Entries: s.dp.FDBLen(), Capacity: hostbpf.FDBCapacity, Full: s.full},
 			Datapath: control.Datapath{Pins: s.dp.PinDir(), Adopted: s.dp.Adopted(), BulkFlows: s.dp.BulkFlows()},
 		}
+		for _, n := range s.mirror.Refused() {
+			st.FDB.Refused += n
+		}
 		bridges := map[int]*control.Bridge{}
 		for ifindex, b := range s.plan.Bridges {
 			bridges[ifindex] = &control.Bridge{Name: b.Name, Ifindex: ifindex, Up: b.Up}
@@ -109,11 +112,13 @@ func kernelRelease() string {
 func (s source) Ports(ctx context.Context) ([]control.Port, error) {
 	return ask(ctx, s, func() ([]control.Port, error) {
 		var ports []control.Port
+		refused := s.mirror.Refused()
 		for _, p := range s.sortedPorts() {
 			ports = append(ports, control.Port{
 				Name: p.Name, Ifindex: p.Ifindex, Bridge: s.plan.Bridges[p.Bridge].Name, BridgeIfindex: p.Bridge,
 				Role: p.Role, Kind: p.Kind, MAC: p.MAC, MTU: p.MTU,
 				State: p.State(), Held: p.Held, Hook: strings.Join(s.dp.Hooks(p.Ifindex), " + "),
+				FDBRefused: refused[p.Ifindex],
 			})
 		}
 		return ports, nil

@@ -66,7 +66,7 @@ func openFastPath(h *host, taps []tapsink.Tap, stations []ways.Station) (_ *fast
 
 func (f *fastPath) addEntry(bridge int, mac [6]byte, port int) error {
 	key := vswitch.FDBKey{Bridge: bridge, MAC: mac}
-	if err := f.SetFDB(key, port); err != nil {
+	if err := f.SetFDB(key, port, vswitch.OriginLearned); err != nil {
 		return fmt.Errorf("adding %s to the datapath: %w", key.MAC, err)
 	}
 	return nil

@@ -3,6 +3,9 @@ package bridge
 import (
 	"bytes"
 	"cmp"
+	"errors"
+	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -54,10 +57,14 @@ func parseEntry(b []byte, now time.Time) (e vswitch.FDBEntry, ok bool) {
 }
 
 // applyEntry takes over one FDB event.
-func (m *Mirror) applyEntry(deleted bool, e vswitch.FDBEntry, c *Change) {
-	m.noteMove(deleted, e)
+func (m *Mirror) applyEntry(ev *event, c *Change) {
+	e := ev.entry
+	m.noteMove(ev.deleted, e)
+	if ev.epoch < m.epoch {
+		return // the gate has forgotten it: what was read since knows better
+	}
 	changed := false
-	if deleted {
+	if ev.deleted || ev.beyond {
 		changed = m.remove(e.FDBKey)
 	} else {
 		changed = m.put(e)
@@ -130,11 +137,69 @@ func (m *Mirror) dumpFDB(c *conn) error {
 		return err
 	}
 	now := time.Now()
-	return c.dump(req, func(b []byte) {
+	return c.dump(req, func(b []byte) bool {
 		if e, ok := parseEntry(b, now); ok {
 			m.put(e)
 		}
+		return true
 	})
+}
+
+// dumpPorts reads the FDB port by port, of each up to its bound of learned
+// entries; full gets the ports that have more. The kernel walks through a bridge's
+// whole FDB for each port, and from the beginning again for each datagram of an
+// answer, so a port with a million entries is not read to its end: that takes
+// minutes.
+func (m *Mirror) dumpPorts(g *gate, full map[int]bool, between func()) (err error) {
+	c, err := dial()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	for _, indexes := range []iter.Seq[int]{maps.Keys(m.Bridges), maps.Keys(m.Ports)} {
+		for index := range indexes {
+			more, err := m.dumpPort(c, index, g.bound(m.Ports[index].Role == vswitch.RoleUplink))
+			if err != nil {
+				return err
+			}
+			if between(); !more {
+				continue
+			}
+			full[index] = true
+			if err := c.Close(); err != nil {
+				return err
+			}
+			if c, err = dial(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// dumpPort reads the entries of a port, or those of a bridge that lead to no
+// port, up to a bound.
+func (m *Mirror) dumpPort(c *conn, index, bound int) (more bool, err error) {
+	req, err := request(unix.RTM_GETNEIGH, unix.IfInfomsg{Family: unix.AF_BRIDGE, Index: int32(index)}, netlink.NewAttributeEncoder())
+	if err != nil {
+		return false, err
+	}
+	n, now := 0, time.Now()
+	err = c.dump(req, func(b []byte) bool {
+		e, ok := parseEntry(b, now)
+		if !ok {
+			return true
+		}
+		if bounded(e) {
+			if n++; n > bound {
+				more = true
+				return false
+			}
+		}
+		m.put(e)
+		return true
+	})
+	return more, err
 }
 
 // diffFDB adds the keys under which two tables differ.

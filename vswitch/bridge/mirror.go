@@ -44,6 +44,9 @@ type Options struct {
 	// 0 means DefaultReceiveBuffer. Without CAP_NET_ADMIN in the initial user
 	// namespace the kernel limits it to net.core.rmem_max.
 	ReceiveBuffer int
+	// PerPort and PerUplink are how many learned entries the mirror keeps of each
+	// port and of each uplink; 0 means all. Others are as unknown.
+	PerPort, PerUplink int
 }
 
 // A Mirror is a copy of what the kernel's bridges know. One goroutine calls
@@ -62,7 +65,13 @@ type Mirror struct {
 	// the maps.
 	FDB map[vswitch.FDBKey]vswitch.FDBEntry
 
+	// Between, if set, is called now and then while everything is read again
+	// without need, and what the mirror holds is as right as ever.
+	Between func()
+
 	options Options
+	gate    *gate
+	epoch   uint64 // of the gate, when what the mirror holds began to be read
 	links   map[int]*link
 	vlans   map[int]*vswitch.VLANSet // of ports, by ifindex
 	taken   map[int]*vswitch.VLANSet // those of VLAN devices, by the ifindex of the device below
@@ -97,6 +106,8 @@ type event struct {
 	vlans   *vlanEvent
 	family  uint8 // of the link's message
 	deleted bool
+	beyond  bool // the entry is one that the mirror is not to keep, and as good as gone
+	epoch   uint64
 	entry   vswitch.FDBEntry
 }
 
@@ -118,6 +129,7 @@ func Open(o Options) (*Mirror, error) {
 		o.ReceiveBuffer = DefaultReceiveBuffer
 	}
 	m := blank(o)
+	m.gate = newGate(o.PerPort, o.PerUplink)
 	m.buf = make([]byte, maxDatagram)
 	var err error
 	if m.events, err = dial(); err != nil {
@@ -196,7 +208,7 @@ func (m *Mirror) Close() error {
 }
 
 // Receive waits for events and reads those that are queued, up to some
-// thousand. It returns os.ErrClosed after Close. Any other error is the
+// thousand. A batch may be empty. It returns os.ErrClosed after Close. Any other error is the
 // socket's; open a new Mirror then.
 func (m *Mirror) Receive() (Batch, error) {
 	var (
@@ -206,10 +218,10 @@ func (m *Mirror) Receive() (Batch, error) {
 	// No event takes less than 256 bytes, so the queue has been empty after so
 	// many, also if new ones come faster than they can be read.
 	enough := 2*m.options.ReceiveBuffer/256 + maxBatch
-	for len(batch.events) < maxBatch && discarded <= enough {
+	for reads := 0; reads < maxBatch && discarded <= enough; reads++ {
 		// Before the read, so that an empty socket covers all of them.
 		mark := m.refreshes.Load()
-		n, err := m.events.read(m.buf, len(batch.events) == 0 && !batch.Overflow)
+		n, err := m.events.read(m.buf, reads == 0)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			batch.drained = mark
@@ -218,19 +230,42 @@ func (m *Mirror) Receive() (Batch, error) {
 			// The kernel queues nothing more, and does not say so again, until
 			// the queue has been empty: read on, whatever it is.
 			batch.Overflow, batch.events = true, nil
+			reads = 0
 		case err != nil:
 			return batch, fmt.Errorf("receiving bridge events: %w", err)
 		case batch.Overflow:
 			discarded++
+			reads = 0
 		default:
-			batch.read(m.buf[:n], time.Now())
+			batch.read(m.buf[:n], time.Now(), m.gate)
 		}
 	}
 	return batch, nil
 }
 
+// Empty says that there is nothing to apply.
+func (batch *Batch) Empty() bool { return len(batch.events) == 0 && !batch.Overflow }
+
+// Append makes one batch of two, and says whether it did: it leaves alone what
+// would become too large. The later one is read after this one.
+func (batch *Batch) Append(later Batch) bool {
+	if len(batch.events)+len(later.events) > maxBatch && !later.Overflow {
+		return false
+	}
+	if later.Overflow {
+		batch.events = nil
+	}
+	batch.Overflow = batch.Overflow || later.Overflow
+	batch.drained = later.drained
+	if batch.Overflow {
+		return true // everything will be read again
+	}
+	batch.events = append(batch.events, later.events...)
+	return true
+}
+
 // read takes over the messages of a datagram.
-func (batch *Batch) read(b []byte, now time.Time) {
+func (batch *Batch) read(b []byte, now time.Time, g *gate) {
 	for len(b) > 0 {
 		var msg netlink.Message
 		if err := msg.UnmarshalBinary(b); err != nil {
@@ -247,8 +282,12 @@ func (batch *Batch) read(b []byte, now time.Time) {
 				batch.events = append(batch.events, event{vlans: v, deleted: typ == unix.RTM_DELVLAN})
 			}
 		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-			if e, ok := parseEntry(msg.Data, now); ok {
-				batch.events = append(batch.events, event{entry: e, deleted: typ == unix.RTM_DELNEIGH})
+			e, ok := parseEntry(msg.Data, now)
+			if !ok {
+				break
+			}
+			if ev, hear := g.admit(typ == unix.RTM_DELNEIGH, e); hear {
+				batch.events = append(batch.events, ev)
 			}
 		}
 		b = b[msg.Header.Length:]
@@ -264,6 +303,7 @@ func (batch *Batch) read(b []byte, now time.Time) {
 // and right again when the last of them has been applied.
 func (m *Mirror) Apply(b Batch) (Change, error) {
 	if b.Overflow || m.stale {
+		m.stale = true
 		return m.Resync()
 	}
 	var c Change
@@ -275,8 +315,11 @@ func (m *Mirror) Apply(b Batch) (Change, error) {
 		case e.vlans != nil:
 			m.applyVLANs(e.deleted, e.vlans, &c)
 		default:
-			m.applyEntry(e.deleted, e.entry, &c)
+			m.applyEntry(e, &c)
 		}
+	}
+	if c.Topology {
+		m.gate.roles(m.Ports)
 	}
 	c.FDB = unique(c.FDB)
 	return c, m.settle(b.drained)
@@ -290,22 +333,39 @@ func (m *Mirror) Apply(b Batch) (Change, error) {
 // may leave some out. Nor does the kernel tell that it shortens a bridge's
 // ageing time while its spanning tree changes. Call it now and then.
 func (m *Mirror) Resync() (Change, error) {
+	between := m.Between
+	if m.stale || between == nil {
+		between = func() {}
+	}
 	m.stale = true
 	c := Change{Resync: true}
 	next := blank(m.options)
+	full := map[int]bool{}
+	epoch := m.gate.begin()
 	if err := next.dumpLinks(m.requests); err != nil {
+		m.gate.end(nil, nil)
 		return Change{}, fmt.Errorf("reading the links: %w", err)
 	}
 	next.taken = m.taken
 	next.takeVLANs()
 	if err := next.dumpVLANs(m.requests, m.vlans); err != nil {
+		m.gate.end(nil, nil)
 		return Change{}, fmt.Errorf("reading the ports' VLANs: %w", err)
 	}
 	next.placeAll(&Change{})
 	next.FDB = make(map[vswitch.FDBKey]vswitch.FDBEntry, len(m.FDB))
-	if err := next.dumpFDB(m.requests); err != nil {
+	var err error
+	if m.gate == nil {
+		err = next.dumpFDB(m.requests)
+	} else {
+		err = next.dumpPorts(m.gate, full, between)
+	}
+	if err != nil {
+		m.gate.end(nil, nil)
 		return Change{}, fmt.Errorf("reading the forwarding tables: %w", err)
 	}
+	m.gate.end(next, full)
+	m.gate.roles(next.Ports)
 	c.Topology = !maps.Equal(m.Bridges, next.Bridges) || !maps.EqualFunc(m.Ports, next.Ports, samePort) ||
 		!maps.Equal(m.promiscuous(), next.promiscuous())
 	diffFDB(m.FDB, next.FDB, &c)
@@ -313,7 +373,7 @@ func (m *Mirror) Resync() (Change, error) {
 	m.links, m.vlans, m.taken = next.links, next.vlans, next.taken
 	m.Bridges, m.Ports = next.Bridges, next.Ports
 	m.FDB, m.entries = next.FDB, next.entries
-	m.stale = false
+	m.stale, m.epoch = false, epoch
 	return c, nil
 }
 
@@ -327,11 +387,12 @@ func (m *Mirror) dumpLinks(c *conn) error {
 	}
 	for range 10 {
 		clear(m.links)
-		err = c.dump(req, func(b []byte) {
+		err = c.dump(req, func(b []byte) bool {
 			if _, l, ok := parseLink(b); ok {
 				l.askTSO()
 				m.links[l.index] = l
 			}
+			return true
 		})
 		if !errors.Is(err, errInterrupted) {
 			break

@@ -120,23 +120,44 @@ func (c *conn) send(requests []netlink.Message) (first uint32, err error) {
 
 // dump calls f with each message that answers a dump request, datagram by
 // datagram, so that the whole answer is never in memory. On errInterrupted f
-// has been called with an inconsistent answer.
-func (c *conn) dump(req netlink.Message, f func(data []byte)) error {
+// has been called with an inconsistent answer. When f gives false, the kernel
+// still has the rest ready, and the connection is good for nothing but Close.
+//
+// The library's own iterator reads an answer to its end, wanted or not.
+func (c *conn) dump(req netlink.Message, f func(data []byte) bool) error {
 	req.Header.Flags |= netlink.Dump
 	if _, err := c.send([]netlink.Message{req}); err != nil {
 		return err
 	}
 	var interrupted error
-	for msg, err := range c.ReceiveIter() {
+	for buf := make([]byte, maxDatagram); ; {
+		n, err := c.read(buf, true)
 		if err != nil {
-			return c.closed(err)
+			return err
 		}
-		if msg.Header.Flags&netlink.DumpInterrupted != 0 {
-			interrupted = errInterrupted
+		for b := buf[:n]; len(b) > 0; {
+			var msg netlink.Message
+			if err := msg.UnmarshalBinary(b); err != nil {
+				return fmt.Errorf("reading an answer: %w", err)
+			}
+			b = b[msg.Header.Length:]
+			if msg.Header.Flags&netlink.DumpInterrupted != 0 {
+				interrupted = errInterrupted
+			}
+			switch msg.Header.Type {
+			case netlink.Done, netlink.Error:
+				if len(msg.Data) >= 4 {
+					if errno := -int32(native.Uint32(msg.Data)); errno != 0 {
+						return unix.Errno(errno)
+					}
+				}
+				return interrupted
+			}
+			if !f(msg.Data) {
+				return interrupted
+			}
 		}
-		f(msg.Data)
 	}
-	return interrupted
 }
 
 // change sends requests and calls refused with the index of each that the

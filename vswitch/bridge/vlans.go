@@ -140,10 +140,11 @@ func (m *Mirror) dumpVLANs(c *conn, old map[int]*vswitch.VLANSet) error {
 	}
 	for range 10 {
 		clear(m.vlans)
-		err = c.dump(req, func(b []byte) {
+		err = c.dump(req, func(b []byte) bool {
 			if e, ok := parseVLANs(b); ok {
 				m.vlans[e.port] = e.apply(false, m.vlans[e.port])
 			}
+			return true
 		})
 		if !errors.Is(err, errInterrupted) {
 			break

@@ -42,6 +42,7 @@ var (
 
 	entriesDesc  = desc("fdb_entries", "Forwarding entries of a bridge in the datapath.", "bridge")
 	capacityDesc = desc("fdb_capacity_entries", "Forwarding entries that the datapath has room for.")
+	refusedDesc  = desc("fdb_refused_total", "How often a port had a new address beyond its limit.")
 	fullDesc     = desc("fdb_unplaced_entries", "Forwarding entries for which the datapath had no room.")
 )
 
@@ -75,7 +76,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) {
 		infoDesc, startDesc, deadlineDesc, adoptedDesc,
 		bulkDesc, framesDesc, mergedDesc, flushesDesc, flushedFramesDesc, lostDesc, sharedDesc,
 		portsDesc, holdsDesc,
-		entriesDesc, capacityDesc, fullDesc,
+		entriesDesc, capacityDesc, fullDesc, refusedDesc,
 	} {
 		ch <- d
 	}
@@ -141,6 +142,7 @@ func (m metrics) status(s Status) {
 	}
 	m.gauge(capacityDesc, float64(s.FDB.Capacity))
 	m.gauge(fullDesc, float64(s.FDB.Full))
+	m.counter(refusedDesc, s.FDB.Refused)
 	m.gauge(bulkDesc, float64(s.Datapath.BulkFlows))
 }
 

@@ -26,4 +26,7 @@ type Port struct {
 	// Hook is where the datapath meets the port's frames: "xdp native + tcx", "tcx",
 	// the same with "clsact", or empty if it does not.
 	Hook string `json:"hook"`
+	// FDBRefused counts how often the port had a new address beyond its limit
+	// (fdb_per_port in the configuration), whose frames go by the bridge.
+	FDBRefused uint64 `json:"fdb_refused"`
 }

@@ -50,6 +50,8 @@ type FDBUse struct {
 	// Full counts the entries for which there was no room. Frames for them go by
 	// the bridge.
 	Full int `json:"full"`
+	// Refused counts how often a port had a new address beyond its limit.
+	Refused uint64 `json:"refused"`
 }
 
 // Datapath tells of the BPF side.

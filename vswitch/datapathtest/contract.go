@@ -48,9 +48,9 @@ func Contract(t *testing.T, newBed func(*testing.T) Bed) {
 	base := func(t *testing.T, b Bed) {
 		must(t, b.SetPort(guest(b)))
 		must(t, b.SetPort(uplink(b)))
-		must(t, b.SetFDB(key(bridgeA, 1), b.Guest))
-		must(t, b.SetFDB(key(bridgeA, 2), b.Uplink))
-		must(t, b.SetFDB(key(bridgeA, 3), vswitch.Host))
+		must(t, b.SetFDB(key(bridgeA, 1), b.Guest, vswitch.OriginLearned))
+		must(t, b.SetFDB(key(bridgeA, 2), b.Uplink, vswitch.OriginLearned))
+		must(t, b.SetFDB(key(bridgeA, 3), vswitch.Host, vswitch.OriginLearned))
 	}
 	tests := []struct {
 		name string
@@ -89,8 +89,8 @@ func Contract(t *testing.T, newBed func(*testing.T) Bed) {
 		}},
 		{"entry moves", func(t *testing.T, b Bed) {
 			base(t, b)
-			must(t, b.SetFDB(key(bridgeA, 1), b.Uplink))
-			must(t, b.SetFDB(key(bridgeA, 3), b.Guest))
+			must(t, b.SetFDB(key(bridgeA, 1), b.Uplink, vswitch.OriginLearned))
+			must(t, b.SetFDB(key(bridgeA, 3), b.Guest, vswitch.OriginLearned))
 			must(t, b.DeleteFDB(key(bridgeA, 2)))
 			must(t, b.DeleteFDB(key(bridgeA, 2)))
 		}, func(b Bed) state {
@@ -119,7 +119,7 @@ func Contract(t *testing.T, newBed func(*testing.T) Bed) {
 			c := guest(b)
 			c.Bridge = bridgeB
 			must(t, b.SetPort(c))
-			must(t, b.SetFDB(key(bridgeB, 1), b.Guest))
+			must(t, b.SetFDB(key(bridgeB, 1), b.Guest, vswitch.OriginLearned))
 		}, func(b Bed) state {
 			c := guest(b)
 			c.Bridge = bridgeB
@@ -131,7 +131,7 @@ func Contract(t *testing.T, newBed func(*testing.T) Bed) {
 		{"same address on two bridges", func(t *testing.T, b Bed) {
 			base(t, b)
 			must(t, b.SetPort(open(b.Other, bridgeB, vswitch.RoleGuest)))
-			must(t, b.SetFDB(key(bridgeB, 1), b.Other))
+			must(t, b.SetFDB(key(bridgeB, 1), b.Other, vswitch.OriginLearned))
 			must(t, b.DeleteFDB(key(bridgeA, 1)))
 		}, func(b Bed) state {
 			return state{
@@ -142,9 +142,9 @@ func Contract(t *testing.T, newBed func(*testing.T) Bed) {
 		{"entry without its port is refused", func(t *testing.T, b Bed) {
 			base(t, b)
 			for _, err := range []error{
-				b.SetFDB(key(bridgeA, 9), b.Other),      // not held
-				b.SetFDB(key(bridgeB, 9), b.Guest),      // on another bridge
-				b.SetFDB(key(bridgeB, 9), vswitch.Host), // bridge without ports
+				b.SetFDB(key(bridgeA, 9), b.Other, vswitch.OriginLearned),      // not held
+				b.SetFDB(key(bridgeB, 9), b.Guest, vswitch.OriginLearned),      // on another bridge
+				b.SetFDB(key(bridgeB, 9), vswitch.Host, vswitch.OriginLearned), // bridge without ports
 			} {
 				if !errors.Is(err, os.ErrNotExist) {
 					t.Errorf("got error %v, want one that is os.ErrNotExist", err)

@@ -76,7 +76,7 @@ func (f *Fake) forget(old vswitch.PortConfig) {
 func (f *Fake) FDB() iter.Seq2[vswitch.FDBKey, int] { return maps.All(f.fdb) }
 
 // SetFDB implements vswitch.Datapath.
-func (f *Fake) SetFDB(key vswitch.FDBKey, port int) error {
+func (f *Fake) SetFDB(key vswitch.FDBKey, port int, _ vswitch.Origin) error {
 	known := false
 	for ifindex, p := range f.ports {
 		known = known || p.Bridge == key.Bridge && (port == vswitch.Host || port == ifindex)

@@ -44,6 +44,14 @@ const (
 	MaxBulkIdle  = time.Minute
 )
 
+// Bounds of Config.FDBPerPort. The default is far more than a guest has that is no
+// router or switch itself, and at it 256 guests that all flood take 60 MB.
+const (
+	DefaultFDBPerPort = 1024
+	MinFDBPerPort     = 1
+	MaxFDBPerPort     = int64(hostbpf.FDBCapacity)
+)
+
 // A Config is what can be set. Default gives what holds where nothing is.
 type Config struct {
 	// Uplinks names devices to take as uplinks beside those that are known by
@@ -72,6 +80,9 @@ type Config struct {
 	// no more.
 	BulkFrame int
 	BulkIdle  time.Duration
+	// FDBPerPort is how many learned addresses behind one port that is no uplink the
+	// fast path takes.
+	FDBPerPort int
 }
 
 // Default gives the configuration that holds without a file.
@@ -83,6 +94,8 @@ func Default() Config {
 
 		BulkFrame: hostbpf.DefaultBulkFrame,
 		BulkIdle:  hostbpf.DefaultBulkIdle,
+
+		FDBPerPort: DefaultFDBPerPort,
 	}
 }
 

@@ -29,6 +29,7 @@ promote = ["fe:54:00:00:00:01"]
 accept_bypass = ["br0", "virbr0"]
 bulk_frame = 0
 bulk_idle = "1s"
+fdb_per_port = 7
 `
 	want := Config{
 		Uplinks: []string{"nic0", "to-lab"},
@@ -42,7 +43,7 @@ bulk_idle = "1s"
 		AcceptBypass: []string{"br0", "virbr0"},
 
 		BulkFrame: 0,
-		BulkIdle:  time.Second,
+		BulkIdle:  time.Second, FDBPerPort: 7,
 	}
 	got, err := Parse("x.toml", text)
 	if err != nil {
@@ -66,10 +67,10 @@ func TestParseLevels(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"unknown key", "log = \"info\"\n\nuplink = [\"nic0\"]", `x.toml:3: unknown key "uplink": did you mean "uplinks"?`},
-		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port`},
 		{"unknown table", "\n[metric]\nlisten = \":1\"", `x.toml:2: unknown key "metric": did you mean "metrics"?`},
-		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
-		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle`},
+		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port`},
+		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port`},
 		{"table for a string", "[log]\nlevel = 1", `x.toml:1: reading log: want one of debug, info, warn, error in quotes, have a table`},
 		{"two faults", "log = 1\nlees = 2", "x.toml:1: reading log: want one of debug, info, warn, error in quotes, have the number 1\n" +
 			`x.toml:2: unknown key "lees": did you mean "lease"?`},
@@ -99,6 +100,8 @@ func TestParseRefuses(t *testing.T) {
 		{"bulk frame too short", `bulk_frame = 66`, `x.toml:1: reading bulk_frame: want a number of bytes from 128 to 9000, or 0 for never, have the number 66`},
 		{"bulk frame a string", `bulk_frame = "1k"`, `x.toml:1: reading bulk_frame: want a number of bytes from 128 to 9000, or 0 for never, have a string`},
 		{"bulk idle too short", `bulk_idle = "1ms"`, `x.toml:1: reading bulk_idle: want 50ms to 1m0s, have 1ms`},
+		{"no addresses", `fdb_per_port = 0`, `x.toml:1: reading fdb_per_port: want a number of addresses from 1 to 40960, have the number 0`},
+		{"all addresses", `fdb_per_port = "all"`, `x.toml:1: reading fdb_per_port: want a number of addresses from 1 to 40960, have a string`},
 		{"lease too long", `lease = "61s"`, `x.toml:1: reading lease: want 500ms to 1m0s, have 1m1s`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

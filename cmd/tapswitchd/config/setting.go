@@ -27,7 +27,7 @@ type setting struct {
 var _ toml.Unmarshaler = (*setting)(nil)
 
 // keys are all that a configuration may hold, in the reference file's order.
-var keys = []string{"uplinks", "xdp", "promote", "accept_bypass", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle"}
+var keys = []string{"uplinks", "xdp", "promote", "accept_bypass", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle", "fdb_per_port"}
 
 // UnmarshalTOML takes the key's value as the parser has read it.
 func (s *setting) UnmarshalTOML(value any) (err error) {
@@ -55,6 +55,8 @@ func (s *setting) UnmarshalTOML(value any) (err error) {
 		c.BulkFrame, err = bulkFrame(value)
 	case "bulk_idle":
 		c.BulkIdle, err = duration(value, MinBulkIdle, MaxBulkIdle)
+	case "fdb_per_port":
+		c.FDBPerPort, err = fdbPerPort(value)
 	default:
 		return fmt.Errorf("unknown key %q: %s", key, suggest.Hint(key, keys))
 	}
@@ -110,6 +112,14 @@ func bulkFrame(value any) (int, error) {
 	n, ok := value.(int64)
 	if !ok || n < 0 || n != 0 && n < MinBulkFrame || n > MaxBulkFrame {
 		return 0, fmt.Errorf("want a number of bytes from %d to %d, or 0 for never, have %s", MinBulkFrame, MaxBulkFrame, kind(value))
+	}
+	return int(n), nil
+}
+
+func fdbPerPort(value any) (int, error) {
+	n, ok := value.(int64)
+	if !ok || n < MinFDBPerPort || n > MaxFDBPerPort {
+		return 0, fmt.Errorf("want a number of addresses from %d to %d, have %s", MinFDBPerPort, MaxFDBPerPort, kind(value))
 	}
 	return int(n), nil
 }
