@@ -50,7 +50,7 @@ func tcxPrograms(t *testing.T, ifindex int) (ids []ebpf.ProgramID) {
 	return ids
 }
 
-func TestForeignIsLeftAlone(t *testing.T) {
+func TestD10ForeignIsLeftAlone(t *testing.T) {
 	xdp, tc := passProgram(t, ebpf.XDP, 2), passProgram(t, ebpf.SchedCLS, -1)
 	for _, tt := range []struct {
 		name   string
@@ -144,8 +144,7 @@ func TestForeignIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestAdoptedLinkKeepsItsPlace(t *testing.T) {
-	needTCX(t)
+func TestD11AdoptedLinkKeepsItsPlace(t *testing.T) {
 	const dir = "/sys/fs/bpf/adopt"
 	d := open(t, dir)
 	ifindex, gone := tap(t, "dev0"), tap(t, "dev1")
@@ -230,7 +229,7 @@ func TestClsact(t *testing.T) {
 	}
 }
 
-func TestUnsupportedDriver(t *testing.T) {
+func TestD8UnsupportedDriver(t *testing.T) {
 	d := openFresh(t)
 	ifindex := device(t, &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "noxdp"}})
 	var h *vswitch.HeldError
@@ -254,7 +253,7 @@ func TestUnsupportedDriver(t *testing.T) {
 	}
 }
 
-func TestHiddenTags(t *testing.T) {
+func TestD6HiddenTags(t *testing.T) {
 	d := openFresh(t)
 	ports := map[int]vswitch.Port{veth(t, "dev0"): {Role: vswitch.RoleUplink}}
 	e, err := ethtool.NewEthtool()
@@ -283,6 +282,23 @@ func TestHiddenTags(t *testing.T) {
 		}
 		if n != tt.want {
 			t.Errorf("C-tags hidden %t, S-tags %t: %d reasons, want %d", tt.rx, tt.stag, n, tt.want)
+		}
+	}
+}
+
+// TestD9RefusalIsExplained: a driver has one errno for all its limits.
+func TestD9RefusalIsExplained(t *testing.T) {
+	dev := veth(t, "dev0")
+	var h *vswitch.HeldError
+	if err := xdpRefused(dev, unix.EINVAL); !errors.As(err, &h) {
+		t.Fatalf("got %v, want a reason to do without XDP", err)
+	}
+	if h.Reason.Code != vswitch.HoldNoXDP || h.Reason.Direction != 0 {
+		t.Errorf("the reason is %v, want one that holds no direction", h.Reason)
+	}
+	for _, want := range []string{"MTU", "queues", "ip link show dev0", "ethtool -l dev0", "go by tc"} {
+		if !strings.Contains(h.Reason.Text, want) {
+			t.Errorf("%q does not speak of %q", h.Reason.Text, want)
 		}
 	}
 }

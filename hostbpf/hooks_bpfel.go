@@ -63,7 +63,9 @@ type hooksPortFlags uint32
 const (
 	hooksPortFlagsPORT_IN       hooksPortFlags = 1
 	hooksPortFlagsPORT_OUT      hooksPortFlags = 2
-	hooksPortFlagsPORT_UNMERGED hooksPortFlags = 4
+	hooksPortFlagsPORT_ISOLATED hooksPortFlags = 4
+	hooksPortFlagsPORT_QUEUED   hooksPortFlags = 8
+	hooksPortFlagsPORT_UNMERGED hooksPortFlags = 16
 )
 
 type hooksPortVlans struct {
@@ -121,8 +123,9 @@ const (
 	hooksVerdictVERDICT_PASS_NO_DEVICE    hooksVerdict = 14
 	hooksVerdictVERDICT_PASS_BULK         hooksVerdict = 15
 	hooksVerdictVERDICT_PASS_PARTIAL      hooksVerdict = 16
-	hooksVerdictVERDICT_PASS_VLAN         hooksVerdict = 17
-	hooksVerdictVERDICT_PASS_NO_ROOM      hooksVerdict = 18
+	hooksVerdictVERDICT_PASS_ISOLATED     hooksVerdict = 17
+	hooksVerdictVERDICT_PASS_VLAN         hooksVerdict = 18
+	hooksVerdictVERDICT_PASS_NO_ROOM      hooksVerdict = 19
 	hooksVerdictVERDICT_SLOTS             hooksVerdict = 32
 )
 

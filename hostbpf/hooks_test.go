@@ -76,10 +76,11 @@ func frame(dst, src vswitch.MAC, etherType uint16, length int) []byte {
 
 const bridgeIfindex = 1 << 20 // no such device: the datapath only compares it
 
-// verdictBed is a switch with one uplink, two open guests and a held one.
+// verdictBed is a switch with one uplink, two open guests, a held one, one with
+// a qdisc that limits it, and two that are isolated.
 type verdictBed struct {
 	*Datapath
-	uplink, guest, other, held, stranger int
+	uplink, guest, other, held, queued, alone, apart, stranger int
 }
 
 var (
@@ -90,6 +91,9 @@ var (
 	macHost     = vswitch.MAC{2, 0, 0, 0, 0, 5}
 	macStranger = vswitch.MAC{2, 0, 0, 0, 0, 6}
 	macOutside2 = vswitch.MAC{2, 0, 0, 0, 0, 7}
+	macAlone    = vswitch.MAC{2, 0, 0, 0, 0, 8}
+	macApart    = vswitch.MAC{2, 0, 0, 0, 0, 9}
+	macQueued   = vswitch.MAC{2, 0, 0, 0, 0, 10}
 	macAll      = vswitch.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 )
 
@@ -97,13 +101,16 @@ func newVerdictBed(t *testing.T) *verdictBed {
 	d := openFresh(t)
 	b := &verdictBed{
 		Datapath: d, uplink: veth(t, "up0"), guest: tap(t, "guest0"), other: tap(t, "guest1"),
-		held: tap(t, "guest2"), stranger: veth(t, "stranger"),
+		held: tap(t, "guest2"), queued: tap(t, "guest5"), alone: tap(t, "guest3"), apart: tap(t, "guest4"), stranger: veth(t, "stranger"),
 	}
 	for ifindex, c := range map[int]vswitch.PortConfig{
 		b.uplink: {Role: vswitch.RoleUplink, Attach: true, XDP: true, In: true, Out: true},
 		b.guest:  {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true},
 		b.other:  {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true},
 		b.held:   {Role: vswitch.RoleGuest, Attach: true},
+		b.queued: {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true, Queued: true},
+		b.alone:  {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true, Isolated: true},
+		b.apart:  {Role: vswitch.RoleGuest, Attach: true, In: true, Out: true, Isolated: true},
 	} {
 		c.Ifindex, c.Bridge, c.MaxFrame = ifindex, bridgeIfindex, 1514
 		if err := d.SetPort(c); err != nil {
@@ -112,7 +119,7 @@ func newVerdictBed(t *testing.T) *verdictBed {
 	}
 	for m, port := range map[vswitch.MAC]int{
 		macOutside: b.uplink, macOutside2: b.uplink, macGuest: b.guest, macOther: b.other,
-		macHeld: b.held, macHost: vswitch.Host,
+		macHeld: b.held, macQueued: b.queued, macAlone: b.alone, macApart: b.apart, macHost: vswitch.Host,
 	} {
 		if err := d.SetFDB(vswitch.FDBKey{Bridge: bridgeIfindex, MAC: m}, port, vswitch.OriginLearned); err != nil {
 			t.Fatal(err)
@@ -183,6 +190,11 @@ func TestVerdicts(t *testing.T) {
 		{name: "for the host", frame: frame(macHost, macOutside, other, 60), want: vswitch.PassHost},
 		{name: "behind the same port", frame: frame(macOutside2, macOutside, other, 60), want: vswitch.PassSamePort},
 		{name: "egress held", frame: frame(macHeld, macOutside, other, 60), want: vswitch.PassEgressHeld},
+		{name: "to a limited port", frame: frame(macQueued, macOutside, other, 60), only: &hookXDP, want: vswitch.PassEgressHeld},
+		{name: "to a limited port", frame: frame(macQueued, macOutside, other, 60), only: &hookTC, want: vswitch.Redirected},
+		{name: "to an isolated port", frame: frame(macAlone, macOutside, other, 60), want: vswitch.Redirected},
+		{name: "from an isolated port", in: b.alone, frame: frame(macOutside, macAlone, other, 60), only: &hookTC, want: vswitch.Redirected},
+		{name: "between isolated ports", in: b.alone, frame: frame(macApart, macAlone, other, 60), want: vswitch.PassIsolated},
 		{name: "ingress held", in: b.held, frame: frame(macGuest, macHeld, other, 60), want: vswitch.PassHeld},
 		{name: "not a port", in: b.stranger, frame: frame(macGuest, macOutside, other, 60), want: vswitch.PassNoPort, uncounted: true},
 		{name: "deadline over", frame: frame(macGuest, macOutside, other, 60), want: vswitch.PassExpired,

@@ -133,6 +133,12 @@ func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
 	if c.Unmerged {
 		flags |= hooksPortFlagsPORT_UNMERGED
 	}
+	if c.Isolated {
+		flags |= hooksPortFlagsPORT_ISOLATED
+	}
+	if c.Queued {
+		flags |= hooksPortFlagsPORT_QUEUED
+	}
 	p := &t.slots[slot]
 	t.setVLANs(slot, c)
 	// A shorter limit comes into force before the port opens, a longer one never
@@ -171,6 +177,8 @@ func (t *portTable) config(slot uint32) vswitch.PortConfig {
 	return vswitch.PortConfig{
 		Ifindex: int(p.Ifindex), Bridge: int(p.BridgeIfindex), Role: vswitch.Role(p.Role),
 		In: p.Flags&hooksPortFlagsPORT_IN != 0, Out: p.Flags&hooksPortFlagsPORT_OUT != 0,
-		VLANProtocol: tpid, VLANs: vlans, Unmerged: p.Flags&hooksPortFlagsPORT_UNMERGED != 0, MaxFrame: int(p.MaxFrame),
+		VLANProtocol: tpid, VLANs: vlans, Unmerged: p.Flags&hooksPortFlagsPORT_UNMERGED != 0,
+		Isolated: p.Flags&hooksPortFlagsPORT_ISOLATED != 0, Queued: p.Flags&hooksPortFlagsPORT_QUEUED != 0,
+		MaxFrame: int(p.MaxFrame),
 	}
 }

@@ -12,10 +12,13 @@ type Direction uint8
 const (
 	In   Direction = 1 << iota // frames that come in by the port
 	Out                        // frames that leave by the port
-	Both = In | Out
+	Both           = In | Out
+	// OutXDP is the part of Out that goes past the port's qdisc. It holds nothing
+	// else: the frames go by tc.
+	OutXDP Direction = 1 << 2
 )
 
-var directionNames = []string{"none", "in", "out", "both"}
+var directionNames = []string{"none", "in", "out", "both", "out_xdp"}
 
 func (d Direction) String() string                { return enumName(directionNames, d) }
 func (d Direction) MarshalText() ([]byte, error)  { return []byte(d.String()), nil }
@@ -38,7 +41,7 @@ const (
 	HoldNftables    HoldCode = "nftables"    // nftables decides over the frames
 	HoldIptables    HoldCode = "iptables"    // iptables, ip6tables or arptables do, by br_netfilter
 	HoldEbtables    HoldCode = "ebtables"    // ebtables does
-	HoldQdisc       HoldCode = "qdisc"       // a qdisc limits or drops frames to the port
+	HoldQdisc       HoldCode = "qdisc"       // a qdisc limits or drops frames to the port, which XDP goes past
 	HoldUnread      HoldCode = "unread"      // what decides over frames can't be read
 	HoldPaused      HoldCode = "paused"      // a person sends the frames by the bridge for a while
 	HoldFlooding    HoldCode = "flooding"    // more addresses behind it than the fast path takes; no direction is held

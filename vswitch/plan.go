@@ -31,6 +31,10 @@ type PortConfig struct {
 	Attach, XDP bool
 	// In and Out say whether frames may come in and leave by the fast path.
 	In, Out bool
+	// Queued says that frames may leave only through the port's qdisc: by tc.
+	Queued bool
+	// Isolated ports don't reach each other.
+	Isolated bool
 	// Unmerged says of a guest that its bulk TCP takes XDP too, because its tap takes
 	// no merged segments; of an uplink, that its bridge has such a guest.
 	Unmerged bool
@@ -135,6 +139,8 @@ func planPort(br Bridge, p Port, held []HoldReason) PlannedPort {
 			XDP:      attach && xdp,
 			In:       attach && closed&In == 0,
 			Out:      closed&Out == 0,
+			Queued:   closed&OutXDP != 0,
+			Isolated: p.Flags.Isolated,
 			Unmerged: p.Role == RoleGuest && p.NoTSO,
 			VLANs:    p.TakenVLANs,
 			MaxFrame: p.MTU + ethernetHeader,

@@ -109,7 +109,7 @@ func TestPlanPort(t *testing.T) {
 			port(guest0, func(p *vswitch.Port) { p.TakenVLANs = &vswitch.VLANSet{} })}, held(true, vswitch.HoldVLAN)},
 		{"VLAN device on the port", guest0, []func(*vswitch.Observation){
 			port(guest0, func(p *vswitch.Port) { p.TakenVLANs = &vswitch.VLANSet{} })}, fast},
-		{"isolated", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Settings = []string{"isolated=on"} })},
+		{"a flag of the port's", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Settings = []string{"vlan_tunnel=on"} })},
 			held(true, vswitch.HoldSettings)},
 		{"foreign program", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.Hold(vswitch.HoldForeign, "x"))},
 			held(false, vswitch.HoldForeign)},
@@ -119,6 +119,8 @@ func TestPlanPort(t *testing.T) {
 			result{true, true, false, 1514, "fast in", []vswitch.HoldCode{"policy"}}},
 		{"policy for the other", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.HoldReason{Code: "policy", Direction: vswitch.In})},
 			result{true, false, true, 1514, "fast out", []vswitch.HoldCode{"policy"}}},
+		{"limited", guest0, []func(*vswitch.Observation){hold(guest0, vswitch.HoldReason{Code: "policy", Direction: vswitch.OutXDP})},
+			result{true, true, true, 1514, "fast", []vswitch.HoldCode{"policy"}}},
 		{"promoted", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Promoted = true })}, fast},
 		{"promoted, without XDP", guest0, []func(*vswitch.Observation){port(guest0, func(p *vswitch.Port) { p.Promoted = true }),
 			hold(guest0, vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: "x"})},
@@ -143,6 +145,9 @@ func TestPlanPort(t *testing.T) {
 			p := vswitch.NewPlan(observe(tt.changes...)).Ports[tt.ifindex]
 			if want := tt.want.Attach && (tt.ifindex == uplink0 || tt.name == "promoted") && !slices.Contains(tt.want.Held, vswitch.HoldNoXDP); p.Config.XDP != want {
 				t.Errorf("XDP is wanted: %t, want %t", p.Config.XDP, want)
+			}
+			if want := tt.name == "limited"; p.Config.Queued != want {
+				t.Errorf("its qdisc must be gone through: %t, want %t", p.Config.Queued, want)
 			}
 			got := result{p.Config.Attach, p.Config.In, p.Config.Out, p.Config.MaxFrame, p.State(), nil}
 			for _, h := range p.Held {
@@ -219,7 +224,7 @@ func TestPlanBridges(t *testing.T) {
 }
 
 func TestPlanEntry(t *testing.T) {
-	plan := vswitch.NewPlan(observe())
+	plan := vswitch.NewPlan(observe(port(guest1, func(p *vswitch.Port) { p.Flags.Locked = true })))
 	mac := vswitch.MAC{2, 0, 0, 0, 0, 1}
 	entry := func(bridge, port int, m vswitch.MAC, o vswitch.Origin) vswitch.FDBEntry {
 		return vswitch.FDBEntry{FDBKey: vswitch.FDBKey{Bridge: bridge, MAC: m}, Port: port, Origin: o}
@@ -231,6 +236,8 @@ func TestPlanEntry(t *testing.T) {
 		ok   bool
 	}{
 		{"learned", entry(br0, guest0, mac, vswitch.OriginLearned), guest0, true},
+		{"learned on a locked port", entry(br0, guest1, mac, vswitch.OriginLearned), 0, false},
+		{"static on a locked port", entry(br0, guest1, mac, vswitch.OriginStatic), guest1, true},
 		{"static", entry(br0, guest0, mac, vswitch.OriginStatic), guest0, true},
 		{"behind a held port", entry(br0, veth0, mac, vswitch.OriginLearned), veth0, true},
 		{"port's own", entry(br0, guest0, mac, vswitch.OriginLocal), vswitch.Host, true},

@@ -59,9 +59,19 @@ type Port struct {
 	// Promoted says that the port's guest is known to send complete frames alone:
 	// with their checksums, and no longer than the MTU. It gets native XDP.
 	Promoted bool
-	// Settings lists the bridge port flags that are not at the kernel's default,
-	// as name=value, and flags that this version does not know.
+	Flags    PortFlags
+	// Settings lists the bridge port flags that the fast path does not honour and
+	// that are not at the kernel's default, as name=value, and flags that this
+	// version does not know.
 	Settings []string
+}
+
+// PortFlags are the flags of a bridge port that the fast path honours.
+type PortFlags struct {
+	Isolated bool // reaches no other isolated port
+	// Locked says that frames come in only from addresses that are known on the
+	// port. MAB does not change that.
+	Locked bool
 }
 
 // A Bridge is a Linux bridge device, as observed.

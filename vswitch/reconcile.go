@@ -87,6 +87,12 @@ func (p Plan) Entry(e FDBEntry) (port int, ok bool) {
 		return port, true
 	}
 	q, ok := p.Ports[port]
+	// Whether an address that was learned on a locked port stays in is between the
+	// bridge and whoever authenticates stations: a refresh could let one in again
+	// that was just put out. With MAB, those that are not in are learned too.
+	if q.Flags.Locked && e.Origin == OriginLearned {
+		return 0, false
+	}
 	return port, ok && q.Config.Bridge == e.Bridge
 }
 

@@ -63,7 +63,7 @@ func TestEnumsRoundTrip(t *testing.T) {
 		var back vswitch.STPState
 		check(s, &back, func() any { return back })
 	}
-	for d := vswitch.Direction(0); d <= vswitch.Both; d++ {
+	for d := vswitch.Direction(0); d <= vswitch.OutXDP; d++ {
 		var back vswitch.Direction
 		check(d, &back, func() any { return back })
 	}

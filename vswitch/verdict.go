@@ -25,6 +25,7 @@ const (
 	PassNoDevice                   // the egress device takes no XDP frames, or has just gone away
 	PassBulk                       // of a bulk TCP flow: merged first, and sent by the tc hook
 	PassPartial                    // from a promoted guest, without its checksum, which the tc hook keeps track of
+	PassIsolated                   // from one isolated port to another: the bridge drops it
 	PassVLAN                       // its VLAN is not on one of the two ports, or belongs to a VLAN device
 	PassNoRoom                     // no room in front of it for the tag that it would leave with
 	numVerdicts
@@ -47,6 +48,7 @@ var verdictInfo = [numVerdicts]struct{ name, meaning string }{
 	PassEgressHeld:  {"pass_egress_held", "the port it would leave by is held back"},
 	PassNoDevice:    {"pass_no_device", "the device it would leave by takes no XDP frames, or has just gone"},
 	PassBulk:        {"pass_bulk", "of a bulk TCP flow: left for the tc hook, which sends it merged"},
+	PassIsolated:    {"pass_isolated", "from one isolated port to another"},
 	PassPartial:     {"pass_partial", "without its checksum, which XDP can't see: left for the tc hook"},
 	PassVLAN:        {"pass_vlan", "its VLAN is not on both ports, or belongs to a VLAN device"},
 	PassNoRoom:      {"pass_no_room", "no room for the VLAN tag that it would leave with"},

@@ -179,7 +179,7 @@ func (h *host) rules(t *testing.T) []rule {
 			reason: "nftables table netdev somebody decides over frames of device vnet0: chain out has rules",
 		}),
 		h.qdisc(t, on, rule{
-			name: "qdisc", port: on, state: control.StateFastIn,
+			name: "qdisc", port: on, state: control.StateFast, // by tc
 			reason: "qdisc tbf 7: limits or drops frames to vnet0, which XDP goes past; take it off (see 'tc qdisc show dev vnet0'",
 		}),
 	}

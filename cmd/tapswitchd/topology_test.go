@@ -69,9 +69,9 @@ func TestTopologySettings(t *testing.T) {
 		cut      bool // the bridge carries nothing meanwhile
 	}{
 		{
-			name: "isolated", port: g.Port, reason: "isolated=on",
-			do:   func() { h.bridge(t, "link set dev vnet0 isolated on") },
-			undo: func() { h.bridge(t, "link set dev vnet0 isolated off") },
+			name: "suppressed neighbours", port: g.Port, reason: "neigh_suppress=on",
+			do:   func() { h.bridge(t, "link set dev vnet0 neigh_suppress on") },
+			undo: func() { h.bridge(t, "link set dev vnet0 neigh_suppress off") },
 		}, {
 			// Without a spanning tree the kernel takes back any other state.
 			name: "spanning tree", port: g.Port, reason: "spanning tree has the port disabled", cut: true,

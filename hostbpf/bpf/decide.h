@@ -70,8 +70,10 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, s
 		return VERDICT_PASS_SAME_PORT;
 	struct port *to = bpf_map_lookup_elem(&ports, &dest);
 
-	if (!to || !(to->flags & PORT_OUT))
+	if (!to || (to->flags & (PORT_OUT | f->avoid)) != PORT_OUT)
 		return VERDICT_PASS_EGRESS_HELD;
+	if (in->flags & to->flags & PORT_ISOLATED)
+		return VERDICT_PASS_ISOLATED;
 	if (bulk && !(to->flags & PORT_UNMERGED))
 		return VERDICT_PASS_BULK;
 	if (f->len > to->max_frame)

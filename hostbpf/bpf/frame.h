@@ -16,6 +16,7 @@ struct frame {
 	bool multi_buffer;
 	const void *end; /* of the first buffer */
 	bool choose;     /* whether bulk TCP should go another way */
+	__u32 avoid;     /* port_flags of ports that this hook can't send to */
 };
 
 #endif

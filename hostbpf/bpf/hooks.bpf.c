@@ -32,6 +32,7 @@ static __always_inline int xdp(struct xdp_md *ctx, bool choose, bool complete)
 		.multi_buffer = bpf_xdp_get_buff_len(ctx) > (__u64)(end - data),
 		.end = end,
 		.choose = choose,
+		.avoid = PORT_QUEUED,
 	};
 	struct way way = {};
 	enum verdict v;
@@ -65,7 +66,14 @@ static __always_inline int xdp(struct xdp_md *ctx, bool choose, bool complete)
  * checksum and its segmentation offload on the way. */
 static __always_inline int tc(struct __sk_buff *skb)
 {
-	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	/* A frame to be segmented may have all of its bytes elsewhere. */
+	if ((void *)(long)skb->data + SHORTEST > (void *)(long)skb->data_end &&
+	    skb->len >= SHORTEST)
+		bpf_skb_pull_data(skb, SHORTEST);
+
+	/* Read anew: the verifier does not take pointers that may be from before. */
+	void *data = (void *)(long)*(volatile __u32 *)&skb->data;
+	void *end = (void *)(long)*(volatile __u32 *)&skb->data_end;
 	struct frame f = {
 		.ifindex = skb->ifindex,
 		/* A frame to be segmented later goes out in pieces that fit. */

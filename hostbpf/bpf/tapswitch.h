@@ -30,8 +30,9 @@ enum verdict {
 	VERDICT_PASS_NO_DEVICE = 14,
 	VERDICT_PASS_BULK = 15,
 	VERDICT_PASS_PARTIAL = 16,
-	VERDICT_PASS_VLAN = 17,
-	VERDICT_PASS_NO_ROOM = 18,
+	VERDICT_PASS_ISOLATED = 17,
+	VERDICT_PASS_VLAN = 18,
+	VERDICT_PASS_NO_ROOM = 19,
 	VERDICT_SLOTS = 32, /* room for later verdicts without a new layout */
 };
 
@@ -62,11 +63,13 @@ struct switch_control {
 };
 
 enum port_flags {
-	PORT_IN = 1,  /* frames may come in by the fast path */
-	PORT_OUT = 2, /* frames may leave by the fast path */
+	PORT_IN = 1,       /* frames may come in by the fast path */
+	PORT_OUT = 2,      /* frames may leave by the fast path */
+	PORT_ISOLATED = 4, /* no frames between two such ports */
+	PORT_QUEUED = 8,   /* frames leave through its qdisc alone, which XDP goes past */
 	/* Of a guest: its tap takes no merged TCP segments, so that XDP is the faster way
 	 * for bulk too. Of an uplink: its bridge has such a guest. */
-	PORT_UNMERGED = 4,
+	PORT_UNMERGED = 16,
 };
 
 enum table_sizes {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"testing"
 
 	"golang.org/x/sys/unix"
 
@@ -86,6 +87,37 @@ func (e *end) send(f frame) error {
 	return err
 }
 
+// drain gives the frames that have come.
+func (e *end) drain(t *testing.T) (frames []frame) {
+	t.Helper()
+	raw, err := e.file.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, hdrLen+lab.MaxFrameLen)
+	if controlErr := raw.Control(func(fd uintptr) {
+		for err == nil {
+			var n int
+			if n, err = unix.Read(int(fd), b); err == nil {
+				frames = append(frames, e.frame(b[:n]))
+			}
+		}
+	}); controlErr != nil {
+		t.Fatal(controlErr)
+	}
+	// A tap that is down has nothing either.
+	if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EBADFD) {
+		t.Fatal(err)
+	}
+	return frames
+}
+
+func (e *end) frame(b []byte) frame {
+	f := frame{data: append([]byte(nil), b[e.header:]...)}
+	copy(f.header[:], b[:e.header])
+	return f
+}
+
 // receive gives the frames that come until the end is closed.
 func (e *end) receive() <-chan frame {
 	frames := make(chan frame, 1024)
@@ -100,9 +132,7 @@ func (e *end) receive() <-chan frame {
 			if err != nil {
 				return
 			}
-			f := frame{data: append([]byte(nil), b[e.header:n]...)}
-			copy(f.header[:], b[:e.header])
-			frames <- f
+			frames <- e.frame(b[:n])
 		}
 	}()
 	return frames

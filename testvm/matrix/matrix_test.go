@@ -73,7 +73,10 @@ func TestChecksumsAndOffloads(t *testing.T) {
 			byBridge := map[string][]frame{}
 			for _, m := range []mode{plain, tcx, xdp} {
 				t.Run(string(m), func(t *testing.T) {
-					h := newHost(t, m, offloads, mtu)
+					h := newHost(t, m, offloads, mtu, nil)
+					if m != plain {
+						h.checkFast(t, m)
+					}
 					for _, w := range ways {
 						for i, k := range kinds {
 							k.port = uint16(5100 + i)
@@ -181,7 +184,7 @@ func (h *host) collect(t *testing.T, w way, k traffic, n int) (got []frame) {
 	timeout := time.After(patience)
 	for packets := 0; packets < n; {
 		select {
-		case f := <-h.arrived[w.to]:
+		case f := <-h.arrivals(w.to):
 			p, err := f.check()
 			if errors.Is(err, errOther) || err == nil && p[0].port != k.port {
 				continue
@@ -250,7 +253,7 @@ func (h *host) checkDrops(t *testing.T) {
 func TestWronglyPromoted(t *testing.T) {
 	for _, offloads := range []bool{true, false} {
 		t.Run(map[bool]string{true: "into offloads", false: "into none"}[offloads], func(t *testing.T) {
-			h := newHost(t, xdp, offloads, mtu)
+			h := newHost(t, xdp, offloads, mtu, nil)
 			for _, w := range ways[:2] {
 				for i, k := range kinds {
 					k.port = uint16(5100 + i)
@@ -271,7 +274,7 @@ func TestWronglyPromoted(t *testing.T) {
 // TestVethMayLeaveChecksums takes a veth as uplink that nobody has said anything
 // of: frames that come by it may lack their checksums.
 func TestVethMayLeaveChecksums(t *testing.T) {
-	h := newHost(t, tcx, false, mtu)
+	h := newHost(t, tcx, false, mtu, nil)
 	if p := h.port(t, wire); p.Hook != "tcx" || len(p.Held) != 1 || p.Held[0].Code != vswitch.HoldNoXDP {
 		t.Errorf("%s is attached by %q and held for %v, want by tcx for its checksums", p.Name, p.Hook, p.Held)
 	}

@@ -58,7 +58,7 @@ func (n *network) reach(from, to int) bool {
 }
 
 // fast says that the fast path must not hold the port back.
-func (s *portState) fast() bool { return s.up && !s.set[isolated] }
+func (s *portState) fast() bool { return s.up }
 
 // add adds a station, in place of another once there are many.
 func (n *network) add(g *generator, s *station) {

@@ -54,6 +54,7 @@ type link struct {
 	port     bool
 	stp      vswitch.STPState
 	learning bool
+	set      vswitch.PortFlags
 	settings []string
 }
 
@@ -181,6 +182,10 @@ func (l *link) parsePort(ad *netlink.AttributeDecoder) error {
 			l.stp = vswitch.STPState(ad.Uint8())
 		case unix.IFLA_BRPORT_LEARNING:
 			l.learning = ad.Uint8() != 0
+		case unix.IFLA_BRPORT_ISOLATED:
+			l.set.Isolated = ad.Uint8() != 0
+		case unix.IFLA_BRPORT_LOCKED:
+			l.set.Locked = ad.Uint8() != 0
 		}
 		l.settings = appendSetting(l.settings, ad)
 	}
@@ -236,7 +241,7 @@ func (m *Mirror) applyLink(family uint8, deleted bool, l *link, c *Change) {
 		}
 		now := *old
 		now.name, now.mac, now.mtu, now.flags, now.master = l.name, l.mac, l.mtu, l.flags, l.master
-		now.port, now.stp, now.learning, now.settings = true, l.stp, l.learning, l.settings
+		now.port, now.stp, now.learning, now.set, now.settings = true, l.stp, l.learning, l.set, l.settings
 		m.links[l.index] = &now
 	}
 	if now := m.links[l.index]; now == nil || old != nil && old.master != now.master {
@@ -325,6 +330,7 @@ func (m *Mirror) portOf(l *link) vswitch.Port {
 		Up:       l.up(),
 		STP:      l.stp,
 		NoTSO:    l.noTSO,
+		Flags:    l.set,
 		Settings: l.settings,
 
 		VLANs:      m.vlans[l.index],
@@ -364,6 +370,5 @@ func (m *Mirror) uplink(l *link, depth int) bool {
 func samePort(a, b vswitch.Port) bool {
 	return a.Ifindex == b.Ifindex && a.Name == b.Name && a.Bridge == b.Bridge && a.Role == b.Role &&
 		a.Kind == b.Kind && a.MAC == b.MAC && a.MTU == b.MTU && a.Up == b.Up && a.STP == b.STP && a.NoTSO == b.NoTSO &&
-		a.VLANs == b.VLANs && a.TakenVLANs == b.TakenVLANs &&
-		slices.Equal(a.Settings, b.Settings)
+		a.VLANs == b.VLANs && a.TakenVLANs == b.TakenVLANs && a.Flags == b.Flags && slices.Equal(a.Settings, b.Settings)
 }

@@ -17,8 +17,8 @@ const refreshBatch = 256
 
 // Refresh tells the bridges that learned addresses are in use, so that they
 // don't age out while their frames take the fast path. Entries that the mirror
-// has otherwise by now (gone, moved, not learned), and those of ports without
-// learning, are left out. It is called by the goroutine that calls Apply.
+// has otherwise by now (gone, moved, not learned), and those of ports that are locked
+// or without learning, are left out. It is called by the goroutine that calls Apply.
 //
 // The kernel takes the word of an entry's port: an address that the bridge has
 // just learned elsewhere, of which the mirror does not know yet, moves back.
@@ -40,7 +40,7 @@ func (m *Mirror) Refresh(entries []vswitch.FDBEntry) error {
 		if !ok || now.Port != e.Port || now.Origin != vswitch.OriginLearned {
 			continue
 		}
-		if l := m.links[e.Port]; l == nil || !l.learning {
+		if l := m.links[e.Port]; l == nil || !l.learning || l.set.Locked {
 			continue
 		}
 		use = append(use, now)

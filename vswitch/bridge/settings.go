@@ -15,7 +15,7 @@ type settingKind uint8
 
 const (
 	settingUnknown settingKind = iota // from a newer kernel: it may mean anything
-	settingIgnored                    // can't change where a known unicast frame goes
+	settingIgnored                    // can't change where a known unicast frame goes, or is honoured
 	settingFlag                       // holds the port back unless it is 0
 	settingNumber                     // the same, shown as a number
 )
@@ -79,12 +79,10 @@ var settings = [...]struct {
 	// Only refines neigh_suppress, and only for broadcasts.
 	brportNeighForwardGrat: {"neigh_forward_grat", settingIgnored},
 
-	// Two isolated ports don't reach each other.
-	unix.IFLA_BRPORT_ISOLATED: {"isolated", settingFlag},
-	// Frames may enter only from addresses that somebody has let in; with MAB
-	// there are entries that don't let them in.
-	unix.IFLA_BRPORT_LOCKED: {"locked", settingFlag},
-	unix.IFLA_BRPORT_MAB:    {"mab", settingFlag},
+	// The fast path honours these; see vswitch.PortFlags.
+	unix.IFLA_BRPORT_ISOLATED: {"isolated", settingIgnored},
+	unix.IFLA_BRPORT_LOCKED:   {"locked", settingIgnored},
+	unix.IFLA_BRPORT_MAB:      {"mab", settingIgnored},
 	// The bridge answers ARP and neighbour solicitations for stations, also
 	// where they are sent by unicast.
 	unix.IFLA_BRPORT_PROXYARP:            {"proxy_arp", settingFlag},

@@ -29,8 +29,6 @@ func TestSettings(t *testing.T) {
 		set, back []byte
 		want      string
 	}{
-		{nl.IFLA_BRPORT_ISOLATED, on, off, "isolated=on"},
-		{nl.IFLA_BRPORT_LOCKED, on, off, "locked=on"},
 		{nl.IFLA_BRPORT_PROXYARP, on, off, "proxy_arp=on"},
 		{nl.IFLA_BRPORT_PROXYARP_WIFI, on, off, "proxy_arp_wifi=on"},
 		{nl.IFLA_BRPORT_NEIGH_SUPPRESS, on, off, "neigh_suppress=on"},
@@ -43,6 +41,17 @@ func TestSettings(t *testing.T) {
 		f.wantFresh()
 		setPort(t, guest, tc.attr, tc.back)
 		f.wantPort("no settings after "+tc.want, guest, func(p vswitch.Port) bool { return p.Settings == nil })
+	}
+
+	// Those that the fast path honours.
+	for attr, want := range map[int]vswitch.PortFlags{
+		nl.IFLA_BRPORT_ISOLATED: {Isolated: true}, nl.IFLA_BRPORT_LOCKED: {Locked: true},
+	} {
+		setPort(t, guest, attr, on)
+		f.wantPort("flags", guest, func(p vswitch.Port) bool { return p.Flags == want && p.Settings == nil })
+		f.wantFresh()
+		setPort(t, guest, attr, off)
+		f.wantPort("no flags", guest, func(p vswitch.Port) bool { return p.Flags == vswitch.PortFlags{} })
 	}
 
 	// What can't matter to a known unicast frame does not hold a port back.
@@ -83,7 +92,7 @@ func TestSettingsTable(t *testing.T) {
 	var l link
 	must(t, l.parsePort(ad))
 	must(t, ad.Err())
-	want := []string{"backup_nhid=1", "backup_port=1", "isolated=on", "locked=on", "mab=on", "neigh_suppress=on",
+	want := []string{"backup_nhid=1", "backup_port=1", "neigh_suppress=on",
 		"neigh_vlan_suppress=on", "proxy_arp=on", "proxy_arp_wifi=on", "unknown(46)", "vlan_tunnel=on"}
 	if !slices.Equal(l.settings, want) {
 		t.Errorf("settings are %q, want %q", l.settings, want)

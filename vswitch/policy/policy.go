@@ -212,7 +212,7 @@ func (f *found) reasons(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Po
 		}
 		for _, q := range f.qdiscs {
 			if q.ifindex == ifindex {
-				hold(ifindex, br, vswitch.HoldQdisc, vswitch.Out,
+				hold(ifindex, br, vswitch.HoldQdisc, vswitch.OutXDP,
 					fmt.Sprintf("qdisc %s %s limits or drops frames to %s, which XDP goes past", q.kind, q.handle, p.Name),
 					fmt.Sprintf("take it off (see 'tc qdisc show dev %s'; libvirt's <bandwidth> makes it)", p.Name))
 			}

@@ -106,7 +106,7 @@ func TestReasons(t *testing.T) {
 			held:  []int{1}, direction: vswitch.Both, code: vswitch.HoldIptables,
 		},
 		{
-			name: "qdisc", found: found{qdiscs: []qdisc{{11, "htb", "1:"}}}, held: []int{11}, direction: vswitch.Out, code: vswitch.HoldQdisc,
+			name: "qdisc", found: found{qdiscs: []qdisc{{11, "htb", "1:"}}}, held: []int{11}, direction: vswitch.OutXDP, code: vswitch.HoldQdisc,
 			text: "qdisc htb 1: limits or drops frames to vnet0, which XDP goes past; take it off (see 'tc qdisc show dev vnet0'; libvirt's <bandwidth> makes it), or name br0 under accept_bypass in the configuration if its frames may go past it",
 		},
 		{

@@ -38,9 +38,7 @@ var harmless = map[string]bool{
 //
 // An uplink's don't matter: the fast path sends to it by tc redirect alone, which
 // goes through the qdisc as the bridge does. To a guest it may be XDP, which goes
-// past it. With a direction of its own for each of the two ways out, a limited
-// guest would still have the tc way, which is that of other guests' frames and of
-// bulk TCP; as there is one, Out, all frames to it go by the bridge.
+// past it, so a limited guest has the tc way alone.
 func readQdiscs(ports map[int]vswitch.Port) (found []qdisc, err error) {
 	c, err := netlink.Dial(unix.NETLINK_ROUTE, &netlink.Config{MessageBufferSize: maxDatagram})
 	if err != nil {
