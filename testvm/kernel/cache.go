@@ -163,8 +163,7 @@ func lock(ctx context.Context, path string) (unlock func(), err error) {
 		return func() { f.Close() }, nil
 	case <-ctx.Done():
 		go func() {
-			_ = <-locked
-			_ = f.Close() // which releases it
+			_ = errors.Join(<-locked, f.Close()) // closing releases it
 		}()
 		return nil, ctx.Err()
 	}
