@@ -42,6 +42,8 @@ const (
 	HoldIptables    HoldCode = "iptables"    // iptables, ip6tables or arptables do, by br_netfilter
 	HoldEbtables    HoldCode = "ebtables"    // ebtables does
 	HoldQdisc       HoldCode = "qdisc"       // a qdisc limits or drops frames to the port, which XDP goes past
+	HoldFilter      HoldCode = "filter"      // libvirt's filter guards the guest's interface
+	HoldInterface   HoldCode = "interface"   // a domain's interface that is no tap on a Linux bridge
 	HoldUnread      HoldCode = "unread"      // what decides over frames can't be read
 	HoldPaused      HoldCode = "paused"      // a person sends the frames by the bridge for a while
 	HoldFlooding    HoldCode = "flooding"    // more addresses behind it than the fast path takes; no direction is held

@@ -16,12 +16,15 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	status := run(ctx, &env{
+		stdin:  os.Stdin,
 		stdout: os.Stdout,
 		stderr: os.Stderr,
 		getenv: os.Getenv,
 		now:    time.Now,
 		after:  time.After,
 		dial:   control.Dial,
+
+		logHook: toSyslog,
 	}, os.Args[1:])
 	stop()
 	os.Exit(status)

@@ -19,11 +19,13 @@ import (
 
 // An env is all that commands have of the world around them.
 type env struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
 	getenv         func(string) string
 	now            func() time.Time
 	after          func(time.Duration) <-chan time.Time
 	dial           func(socket string) *control.Client
+	logHook        func(string) // where a hook's warnings go beside stderr; nil for nowhere
 
 	socket string // --socket
 	// running says that a command has begun: an error before that lies in how it

@@ -54,6 +54,7 @@ func (e *env) printStatus(s control.Status) error {
 		adopted = "adopted from an earlier daemon"
 	}
 	line("datapath", "%s, %s; %.1f frames per flush; %d bulk TCP flows", s.Datapath.Pins, adopted, s.Datapath.FramesPerFlush, s.Datapath.BulkFlows)
+	line("libvirt", "%s", libvirtLine(s.Libvirt, now))
 	fmt.Fprintln(&b)
 	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
 		return fmt.Errorf("printing status: %w", err)
@@ -88,6 +89,17 @@ func (e *env) printStatus(s control.Status) error {
 		return err
 	}
 	return nil
+}
+
+func libvirtLine(l control.Libvirt, now time.Time) string {
+	since := span(now.Sub(l.Since))
+	switch {
+	case !l.Asked:
+		return "not asked; ports follow the kernel alone"
+	case !l.Connected:
+		return fmt.Sprintf("not answering for %s, ports follow the kernel alone: %s", since, l.Error)
+	}
+	return fmt.Sprintf("%s, for %s; %d domains, %d of their NICs are ports", l.Socket, since, l.Domains, l.Guests)
 }
 
 // span gives a duration in its two largest units, for people.

@@ -50,6 +50,7 @@ func newConsole(t *testing.T, src control.Switch) *console {
 	}
 	c := &console{vars: map[string]string{"TAPSWITCH_SOCKET": socket}}
 	c.env = &env{
+		stdin:  strings.NewReader(""),
 		stdout: &c.stdout,
 		stderr: &c.stderr,
 		getenv: func(name string) string { return c.vars[name] },
@@ -92,11 +93,13 @@ func TestOutput(t *testing.T) {
 		s.StatusValue.Bridges = nil
 		s.StatusValue.Datapath.Adopted = false
 		s.StatusValue.Totals = control.Totals{}
+		s.StatusValue.Libvirt = control.Libvirt{}
 		return s
 	}
 	expired := func() *controltest.Source {
 		s := sample()
 		s.StatusValue.Renewed = controltest.Now.Add(-7 * time.Second)
+		s.StatusValue.Libvirt.Connected, s.StatusValue.Libvirt.Error = false, "dial unix /run/libvirt/libvirt-sock: connect: connection refused"
 		s.StatusValue.FDB = control.FDBUse{Entries: 32768, Capacity: 32768, Full: 17, Refused: 960000}
 		return s
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/tapswitch/tapswitch/cmd/tapswitchd/config"
 	"github.com/tapswitch/tapswitch/hostbpf"
+	"github.com/tapswitch/tapswitch/libvirt"
 	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/bridge"
 	"github.com/tapswitch/tapswitch/vswitch/control"
@@ -125,6 +126,13 @@ func run(o options) (err error) {
 	for _, mac := range c.Promote {
 		s.promote[mac] = true
 	}
+	if c.Libvirt != config.LibvirtOff {
+		target, err := libvirt.ParseTarget(c.Libvirt)
+		if err != nil {
+			return err
+		}
+		s.domains.watcher = libvirt.NewWatcher(target, log)
+	}
 	s.ready = func() {
 		log.Info("ready", "version", version, "pins", dp.PinDir(), "adopted", dp.Adopted(), "ports", len(s.plan.Ports))
 		daemon.SdNotify(false, daemon.SdNotifyReady)
@@ -140,6 +148,9 @@ func run(o options) (err error) {
 	}
 	keep = o.keep
 	tasks.Go(func() error { return s.run(ctx) })
+	if w := s.domains.watcher; w != nil {
+		tasks.Go(func() error { return w.Run(ctx) })
+	}
 	err = tasks.Wait()
 	daemon.SdNotify(false, daemon.SdNotifyStopping)
 	log.Info("stopped", "kept", o.keep)

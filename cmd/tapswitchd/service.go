@@ -31,11 +31,6 @@ const lookShare = 30
 // room. Seldom, because a guest that floods addresses can keep the table full.
 const retryFullEvery = 10 * time.Second
 
-// policeEvery is how often the ports are looked at for what makes no event, such
-// as other people's programs and rules. With the time that a look takes, a change
-// is in force within a second.
-const policeEvery = 800 * time.Millisecond
-
 // A service keeps the datapath in step with the bridges. One goroutine, in Run,
 // owns all of it; others reach it by do.
 type service struct {
@@ -43,7 +38,9 @@ type service struct {
 	dp      *hostbpf.Datapath
 	mirror  *bridge.Mirror
 	rules   *policy.Reader
+	rounds  *rounds // of police
 	lease   time.Duration
+	domains domains
 	promote map[vswitch.MAC]bool // taps to promote, by their own address
 	xdp     vswitch.XDPMode
 	started time.Time
@@ -69,7 +66,7 @@ type service struct {
 
 func newService(log *slog.Logger, dp *hostbpf.Datapath, mirror *bridge.Mirror, lease time.Duration) *service {
 	return &service{
-		log: log, dp: dp, mirror: mirror, rules: policy.NewReader(policy.Options{}), lease: lease, started: time.Now(),
+		log: log, dp: dp, mirror: mirror, rules: policy.NewReader(policy.Options{}), rounds: newRounds(), lease: lease, started: time.Now(),
 		ready: func() {}, alive: func() {},
 		pauses: pauses{}, drops: deviceDrops{}, aged: map[int]time.Time{}, calls: make(chan func()), batches: make(chan bridge.Batch, 1),
 	}
@@ -133,8 +130,7 @@ func (s *service) loop(ctx context.Context) error {
 	s.ready()
 	tick := time.NewTicker(s.lease / 4)
 	defer tick.Stop()
-	police := time.NewTicker(policeEvery)
-	defer police.Stop()
+	defer s.rounds.timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -147,10 +143,15 @@ func (s *service) loop(ctx context.Context) error {
 			if err := s.renew(); err != nil {
 				return err
 			}
-		case <-police.C:
+		case <-s.domains.changed():
+			if s.domains.match() {
+				s.reconcile()
+			}
+		case <-s.rounds.timer.C:
 			if s.police() || s.refused() || s.endPauses() {
 				s.reconcile()
 			}
+			s.rounds.next()
 		case f := <-s.calls:
 			f()
 		}
@@ -178,6 +179,14 @@ func (s *service) follow(c bridge.Change, err error) {
 	if c.Resync {
 		s.looked = time.Now()
 	}
+	for _, ifindex := range c.Gone {
+		// What was attached to it is dead; another device may have its number.
+		s.domains.forget(ifindex)
+		if err := s.dp.DeletePort(ifindex); err != nil {
+			s.log.Warn("removing a port that has gone", "ifindex", ifindex, "error", err)
+			s.behind = true
+		}
+	}
 	if c.Topology || c.Resync {
 		s.police() // a new port must not be open before it has been looked at
 		s.reconcile()
@@ -197,6 +206,10 @@ func (s *service) follow(c bridge.Change, err error) {
 
 // reconcile makes the datapath agree with all that is known.
 func (s *service) reconcile() {
+	if s.domains.follow(s.mirror.Ports) {
+		s.rounds.soon()
+	}
+	s.domains.match()
 	o := s.mirror.Observation()
 	o.Holds = s.mirror.Holds()
 	for _, holds := range []map[int][]vswitch.HoldReason{s.holds, s.pauses.holds(time.Now())} {
@@ -209,6 +222,7 @@ func (s *service) reconcile() {
 		o.Ports[ifindex] = p
 	}
 	o.XDP = s.xdp
+	s.domains.decide(o)
 	o.Attached = map[int]bool{}
 	for ifindex := range s.dp.Ports() {
 		o.Attached[ifindex] = len(s.dp.Hooks(ifindex)) > 0

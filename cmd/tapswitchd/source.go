@@ -43,6 +43,7 @@ func (s source) Status(ctx context.Context) (control.Status, error) {
 		for _, n := range s.mirror.Refused() {
 			st.FDB.Refused += n
 		}
+		st.Libvirt = s.domains.status()
 		bridges := map[int]*control.Bridge{}
 		for ifindex, b := range s.plan.Bridges {
 			bridges[ifindex] = &control.Bridge{Name: b.Name, Ifindex: ifindex, Up: b.Up}
@@ -119,6 +120,7 @@ func (s source) Ports(ctx context.Context) ([]control.Port, error) {
 				Role: p.Role, Kind: p.Kind, MAC: p.MAC, MTU: p.MTU,
 				State: p.State(), Held: p.Held, Hook: strings.Join(s.dp.Hooks(p.Ifindex), " + "),
 				FDBRefused: refused[p.Ifindex],
+				Guest:      s.domains.guest(p.Ifindex),
 			})
 		}
 		return ports, nil

@@ -220,6 +220,7 @@ func (m *Mirror) applyLink(family uint8, deleted bool, l *link, c *Change) {
 	switch {
 	case family == unix.AF_UNSPEC && deleted:
 		delete(m.links, l.index)
+		c.Gone = append(c.Gone, l.index)
 	case family == unix.AF_UNSPEC:
 		l.askTSO()
 		m.links[l.index] = l

@@ -118,6 +118,9 @@ type Change struct {
 	// FDB has the keys of entries that came, went, or have another port or
 	// origin, each once.
 	FDB []vswitch.FDBKey
+	// Gone are the devices that have gone, though there may be others with their
+	// ifindex by now.
+	Gone []int
 	// Resync says that everything was read again.
 	Resync bool
 }

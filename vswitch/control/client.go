@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -92,23 +93,24 @@ func (c *Client) Stats(ctx context.Context) (stats []Stats, err error) {
 // given time, MinPause to MaxPause. A name that the switch does not have is
 // os.ErrNotExist.
 func (c *Client) Pause(ctx context.Context, name string, d time.Duration) (p Pause, err error) {
-	err = c.ask(ctx, http.MethodPost, "/v1/pause", url.Values{"name": {name}, "for": {d.String()}}, &p)
+	err = c.ask(ctx, http.MethodPost, "/v1/pause", url.Values{"name": {name}, "for": {d.String()}}, nil, &p)
 	return p, err
 }
 
 // Resume ends the pause of a port, or of a bridge and each of its ports.
 func (c *Client) Resume(ctx context.Context, name string) (p Pause, err error) {
-	err = c.ask(ctx, http.MethodPost, "/v1/resume", url.Values{"name": {name}}, &p)
+	err = c.ask(ctx, http.MethodPost, "/v1/resume", url.Values{"name": {name}}, nil, &p)
 	return p, err
 }
 
 func (c *Client) get(ctx context.Context, path string, query url.Values, answer any) error {
-	return c.ask(ctx, http.MethodGet, path, query, answer)
+	return c.ask(ctx, http.MethodGet, path, query, nil, answer)
 }
 
-func (c *Client) ask(ctx context.Context, method, path string, query url.Values, answer any) error {
+// ask makes a request; a nil answer stands for one without content.
+func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body []byte, answer any) error {
 	u := url.URL{Scheme: "http", Host: "tapswitchd", Path: path, RawQuery: query.Encode()}
-	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
+	req, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("asking tapswitchd: %w", err)
 	}
@@ -117,7 +119,10 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 		return c.unreachable(ctx, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
+	switch {
+	case resp.StatusCode == http.StatusNoContent && answer == nil:
+		return nil
+	case resp.StatusCode != http.StatusOK:
 		return readError(resp)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(answer); err != nil {

@@ -12,4 +12,7 @@
 //	/metrics     Prometheus metrics
 //	/v1/pause    Pause, by POST with name=PORT or BRIDGE and for=DURATION like 60s
 //	/v1/resume   Pause, by POST with name=PORT or BRIDGE
+//
+// POST to /v1/hook takes what libvirt tells a hook script: the XML as the body, the
+// rest as the query's driver, object, operation, sub_operation and extra.
 package control

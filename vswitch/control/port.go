@@ -29,4 +29,6 @@ type Port struct {
 	// FDBRefused counts how often the port had a new address beyond its limit
 	// (fdb_per_port in the configuration), whose frames go by the bridge.
 	FDBRefused uint64 `json:"fdb_refused"`
+	// Guest is whose port it is; nil if libvirt does not tell.
+	Guest *Guest `json:"guest"`
 }

@@ -37,6 +37,7 @@ type endpoint struct {
 	method string // GET if empty
 	params []string
 	answer func(context.Context, http.ResponseWriter, url.Values) error
+	take   func(http.ResponseWriter, *http.Request) error // in place of answer, for a request with a body
 }
 
 // NewServer makes a server for the control socket; see Listen and Serve. With a
@@ -54,6 +55,7 @@ func NewServer(src Switch, g prometheus.Gatherer) *Server {
 		"/v1/stats":  {answer: s.stats},
 		"/v1/pause":  {answer: s.pause, method: http.MethodPost, params: []string{"name", "for"}},
 		"/v1/resume": {answer: s.resume, method: http.MethodPost, params: []string{"name"}},
+		hookPath:     {take: s.hook, method: http.MethodPost, params: []string{"driver", "object", "operation", "sub_operation", "extra"}},
 	}
 	return s
 }
@@ -75,7 +77,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	err := e.check(r.URL.RawQuery)
-	if err == nil {
+	switch {
+	case err != nil:
+	case e.take != nil:
+		err = e.take(w, r)
+	default:
 		err = e.answer(r.Context(), w, r.URL.Query())
 	}
 	if err != nil {

@@ -36,4 +36,8 @@ type Switch interface {
 	// Resume ends the pause of a port, or of a bridge and each of its ports. One
 	// that is not paused is no error.
 	Resume(ctx context.Context, name string) (Pause, error)
+	// Hook takes what libvirt has told its hook script. It returns at once: with
+	// strict a guest's start waits for it. Without, hooks that libvirt calls one
+	// shortly after the other may come in another order.
+	Hook(context.Context, Hook) error
 }

@@ -15,6 +15,7 @@ type Status struct {
 	Totals   Totals    `json:"totals"`
 	FDB      FDBUse    `json:"fdb"`
 	Datapath Datapath  `json:"datapath"`
+	Libvirt  Libvirt   `json:"libvirt"`
 }
 
 // Deadline gives the time at which the datapath stops acting unless the daemon
@@ -33,6 +34,19 @@ type Bridge struct {
 	Held    int    `json:"held"` // ports that are held back in one direction or both
 	// FDBEntries counts the bridge's entries in the datapath.
 	FDBEntries int `json:"fdb_entries"`
+}
+
+// Libvirt says what the daemon hears from libvirt. Without it ports have no guests'
+// names, and everything else is as it was.
+type Libvirt struct {
+	Asked     bool   `json:"asked"`     // false: the configuration says not to
+	Connected bool   `json:"connected"` // since Since
+	Socket    string `json:"socket"`
+	// Error says why it is not connected.
+	Error   string    `json:"error"`
+	Since   time.Time `json:"since"`
+	Domains int       `json:"domains"` // that run or are paused
+	Guests  int       `json:"guests"`  // of their NICs, those that are ports of the switch
 }
 
 // Totals counts frames over all ports since the datapath was made, which may be

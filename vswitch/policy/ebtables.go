@@ -4,8 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tapswitch/tapswitch/vswitch"
 )
 
 // The options of legacy ebtables, from linux/netfilter_bridge/ebtables.h.
@@ -29,8 +32,17 @@ const (
 	ebtChainPolicy = 40
 	ebtChainRules  = 44
 	ebtChainLen    = 48
+	ebtInvert      = 4 // invflags
+	ebtIn          = 10
+	ebtOut         = 42
 	ebtNext        = 108 // next_offset
 	ebtDrop        = -2
+)
+
+// The flags that turn the match of a device round, EBT_IIN and EBT_IOUT.
+const (
+	ebtInvertIn  = 2
+	ebtInvertOut = 4
 )
 
 // ebtTables are the chains that bridged frames meet, by table. In broute, DROP
@@ -111,6 +123,7 @@ func ebtRead(fd int, name string, bridged []string) (chains []effect, err error)
 
 // ebtParse gives the chains of a table that are not without effect.
 func ebtParse(entries []byte, bridged []string) (chains []effect, err error) {
+	var ports *[]portMatch // of the chain whose rules these are; nil if it matters no more
 	for at := 0; at < len(entries); {
 		rest := entries[at:]
 		if len(rest) < 4 {
@@ -124,6 +137,13 @@ func ebtParse(entries []byte, bridged []string) (chains []effect, err error) {
 			if next <= 0 {
 				return nil, errors.New("a rule has no end")
 			}
+			if ports != nil {
+				if m, ok := ebtPort(rest); ok {
+					*ports = append(*ports, m)
+				} else {
+					*ports, ports = nil, nil
+				}
+			}
 			at += next
 			continue
 		}
@@ -135,10 +155,34 @@ func ebtParse(entries []byte, bridged []string) (chains []effect, err error) {
 			rules: native.Uint32(rest[ebtChainRules:]) > 0,
 			drops: int32(native.Uint32(rest[ebtChainPolicy:])) == ebtDrop,
 		}
+		ports = nil
 		if slices.Contains(bridged, c.chain) && (c.rules || c.drops) {
 			chains = append(chains, c)
+			if !c.drops {
+				ports = &chains[len(chains)-1].ports
+			}
 		}
 		at += ebtChainLen
 	}
 	return chains, nil
+}
+
+// ebtPort gives the device that a rule names, false if it names none, or all but
+// one.
+func ebtPort(rule []byte) (portMatch, bool) {
+	inverted := native.Uint32(rule[ebtInvert:])
+	for _, of := range []struct {
+		offset    int
+		invert    uint32
+		direction vswitch.Direction
+	}{{ebtIn, ebtInvertIn, vswitch.In}, {ebtOut, ebtInvertOut, vswitch.Out}} {
+		name := text(rule[of.offset : of.offset+unix.IFNAMSIZ])
+		if name == "" || inverted&of.invert != 0 {
+			continue
+		}
+		// ebtables writes a trailing + as a byte 1.
+		name, _, prefix := strings.Cut(name, "\x01")
+		return portMatch{deviceMatch: deviceMatch{name, prefix}, direction: of.direction}, true
+	}
+	return portMatch{}, false
 }

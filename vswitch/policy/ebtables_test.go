@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/tapswitch/tapswitch/vswitch"
 )
 
 func ebtChain(name string, policy int32, rules int) []byte {
@@ -23,6 +25,54 @@ func ebtChain(name string, policy int32, rules int) []byte {
 	return b
 }
 
+// ebtRules makes a chain whose rules name devices, in and out by turns.
+func ebtRules(name string, policy int32, inverted uint32, devices ...[2]string) []byte {
+	b := ebtChain(name, policy, len(devices))
+	for i, d := range devices {
+		rule := b[ebtChainLen+160*i:]
+		copy(rule[ebtIn:], d[0])
+		copy(rule[ebtOut:], d[1])
+		native.PutUint32(rule[ebtInvert:], inverted)
+	}
+	return b
+}
+
+// libvirt's filters are rules for a guest's tap, which must not hold others back.
+func TestEbtablesPorts(t *testing.T) {
+	const accept = -1
+	in := func(name string, prefix bool) portMatch {
+		return portMatch{deviceMatch: deviceMatch{name, prefix}, direction: vswitch.In}
+	}
+	out := func(name string) portMatch {
+		return portMatch{deviceMatch: deviceMatch{name: name}, direction: vswitch.Out}
+	}
+	for _, tt := range []struct {
+		name  string
+		chain []byte
+		want  []portMatch
+	}{
+		{"in", ebtRules("PREROUTING", accept, 0, [2]string{"vnet0"}, [2]string{"vnet1"}), []portMatch{in("vnet0", false), in("vnet1", false)}},
+		{"out", ebtRules("POSTROUTING", accept, 0, [2]string{"", "vnet0"}), []portMatch{out("vnet0")}},
+		{"both", ebtRules("POSTROUTING", accept, 0, [2]string{"vnet0", "vnet1"}), []portMatch{in("vnet0", false)}},
+		{"a wildcard", ebtRules("PREROUTING", accept, 0, [2]string{"vnet\x01"}), []portMatch{in("vnet", true)}},
+		{"one names none", ebtRules("PREROUTING", accept, 0, [2]string{"vnet0"}, [2]string{}, [2]string{"vnet1"}), nil},
+		{"all but one", ebtRules("PREROUTING", accept, ebtInvertIn, [2]string{"vnet0"}), nil},
+		{"all but one in, one out", ebtRules("POSTROUTING", accept, ebtInvertIn, [2]string{"vnet0", "vnet1"}), []portMatch{out("vnet1")}},
+		{"the rest is dropped", ebtRules("PREROUTING", ebtDrop, 0, [2]string{"vnet0"}), nil},
+	} {
+		// What comes after the chain's own rules is not its own.
+		entries := append(tt.chain, ebtChain("libvirt-I-vnet0", accept, 2)...)
+		got, err := ebtParse(entries, ebtTables[1].chains)
+		if err != nil || len(got) != 1 {
+			t.Errorf("%s: %v, %v, want one chain", tt.name, got, err)
+			continue
+		}
+		if d := cmp.Diff(tt.want, got[0].ports, cmp.AllowUnexported(portMatch{}, deviceMatch{})); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, d)
+		}
+	}
+}
+
 // Distributions' kernels have legacy ebtables, but not every kernel for tests.
 func TestEbtables(t *testing.T) {
 	const accept = -1
@@ -36,16 +86,16 @@ func TestEbtables(t *testing.T) {
 		{
 			name:   "forward has rules",
 			chains: [][]byte{ebtChain("INPUT", accept, 2), ebtChain("FORWARD", accept, 2), ebtChain("OUTPUT", accept, 0), ebtChain("I-vnet0-mac", accept, 5)},
-			want:   []effect{{"FORWARD", true, false}},
+			want:   []effect{{"FORWARD", true, false, nil}},
 		},
-		{name: "forward drops", chains: [][]byte{ebtChain("INPUT", accept, 1), ebtChain("FORWARD", ebtDrop, 0)}, want: []effect{{"FORWARD", false, true}}},
+		{name: "forward drops", chains: [][]byte{ebtChain("INPUT", accept, 1), ebtChain("FORWARD", ebtDrop, 0)}, want: []effect{{"FORWARD", false, true, nil}}},
 	} {
 		var entries []byte
 		for _, c := range tt.chains {
 			entries = append(entries, c...)
 		}
 		got, err := ebtParse(entries, ebtTables[0].chains)
-		if d := cmp.Diff(tt.want, got, cmp.AllowUnexported(effect{})); err != nil || d != "" {
+		if d := cmp.Diff(tt.want, got, cmp.AllowUnexported(effect{}, portMatch{}, deviceMatch{})); err != nil || d != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", tt.name, err, d)
 		}
 	}
@@ -78,7 +128,7 @@ func TestEbtablesOfKernel(t *testing.T) {
 	if err := h.Do(ebtDropForwarded); err != nil {
 		t.Fatal(err)
 	}
-	want := []table{{toolEB, "filter", []effect{{"FORWARD", false, true}}}}
+	want := []table{{toolEB, "filter", []effect{{chain: "FORWARD", drops: true}}}}
 	if d := cmp.Diff(want, read(), cmp.AllowUnexported(table{}, effect{})); d != "" {
 		t.Errorf("a table that drops what is forwarded (-want +got):\n%s", d)
 	}

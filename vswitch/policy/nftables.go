@@ -124,38 +124,26 @@ func (c chain) direction(p vswitch.Port, below map[string][]int) vswitch.Directi
 	return 0
 }
 
-// nftReason is what is said of a table whose chains bridged frames meet.
-type nftReason struct{ what, remedy string }
+// An nftTable is a table with those of its chains that bridged frames meet.
+type nftTable struct {
+	chain   // the first; its family and table are those of all
+	effects []effect
+}
 
-func nftTables(chains []chain, br calls, bridge string) (reasons []nftReason) {
-	var tables [][]chain
+// nftTables gives the tables that bridged frames meet, given what br_netfilter
+// hands over.
+func nftTables(chains []chain, br calls) (tables []nftTable) {
 	for _, c := range chains {
 		if !c.onBridges(br) {
 			continue
 		}
-		if n := len(tables); n > 0 && tables[n-1][0].family == c.family && tables[n-1][0].table == c.table {
-			tables[n-1] = append(tables[n-1], c)
+		if n := len(tables); n > 0 && tables[n-1].family == c.family && tables[n-1].table == c.table {
+			tables[n-1].effects = append(tables[n-1].effects, c.effect)
 			continue
 		}
-		tables = append(tables, []chain{c})
+		tables = append(tables, nftTable{c, []effect{c.effect}})
 	}
-	for _, t := range tables {
-		var effects []effect
-		for _, c := range t {
-			effects = append(effects, c.effect)
-		}
-		family := t[0].familyName()
-		r := nftReason{
-			what:   fmt.Sprintf("nftables table %s %s decides over bridged frames: %s", family, t[0].table, list(effects)),
-			remedy: fmt.Sprintf("take the rules out (see 'nft list table %s %s')", family, t[0].table),
-		}
-		if t[0].family != unix.NFPROTO_BRIDGE {
-			r.what = fmt.Sprintf("nftables table %s %s decides over bridged IP packets, by br_netfilter: %s", family, t[0].table, list(effects))
-			r.remedy += switchOff(bridge, br.switches(t[0].family)...)
-		}
-		reasons = append(reasons, r)
-	}
-	return reasons
+	return tables
 }
 
 // A ruleset is that of nftables. It reads the chains by nfnetlink itself: a library that knew
@@ -232,9 +220,16 @@ func (n *ruleset) refresh(c *netlink.Conn) error {
 		if err != nil {
 			return fmt.Errorf("reading a chain: %w", err)
 		}
-		if hooked && (ch.rules || ch.drops) && !dormant[tableKey{ch.family, ch.table}] {
-			chains = append(chains, ch)
+		if !hooked || !ch.rules && !ch.drops || dormant[tableKey{ch.family, ch.table}] {
+			continue
 		}
+		// Only there are the devices of a rule ports of bridges.
+		if ch.onBridges(calls{}) && !ch.drops {
+			if ch.ports, err = readPorts(c, ch); err != nil {
+				return fmt.Errorf("reading chain %s: %w", ch.effect.chain, err)
+			}
+		}
+		chains = append(chains, ch)
 	}
 	slices.SortStableFunc(chains, func(a, b chain) int {
 		return cmp.Or(cmp.Compare(a.family, b.family), strings.Compare(a.table, b.table), strings.Compare(a.effect.chain, b.effect.chain))
@@ -245,12 +240,17 @@ func (n *ruleset) refresh(c *netlink.Conn) error {
 
 // nftRequest asks about all families.
 func nftRequest(c *netlink.Conn, message int, flags netlink.HeaderFlags) ([]netlink.Message, error) {
+	return nftSend(c, message, flags, unix.NFPROTO_UNSPEC, nil)
+}
+
+// nftSend asks about what the attributes name.
+func nftSend(c *netlink.Conn, message int, flags netlink.HeaderFlags, family uint8, attributes []byte) ([]netlink.Message, error) {
 	answers, err := c.Execute(netlink.Message{
 		Header: netlink.Header{
 			Type:  netlink.HeaderType(unix.NFNL_SUBSYS_NFTABLES<<8 | message),
 			Flags: netlink.Request | flags,
 		},
-		Data: []byte{unix.NFPROTO_UNSPEC, unix.NFNETLINK_V0, 0, 0},
+		Data: append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attributes...),
 	})
 	for _, m := range answers {
 		if m.Header.Flags&netlink.DumpInterrupted != 0 {

@@ -168,8 +168,8 @@ func TestParseChain(t *testing.T) {
 		"prefix of 6.16": {func(ae *netlink.AttributeEncoder) { ae.Bytes(deviceName, []byte("vnet")) }, []deviceMatch{{"vnet", true}}},
 	} {
 		c, hooked, err := parseChain(message(tt.devices))
-		want := chain{family: unix.NFPROTO_NETDEV, table: "t", hook: unix.NF_NETDEV_EGRESS, effect: effect{"c", true, true}, devices: tt.want}
-		if d := cmp.Diff(want, c, cmp.AllowUnexported(chain{}, effect{}, deviceMatch{})); err != nil || !hooked || d != "" {
+		want := chain{family: unix.NFPROTO_NETDEV, table: "t", hook: unix.NF_NETDEV_EGRESS, effect: effect{"c", true, true, nil}, devices: tt.want}
+		if d := cmp.Diff(want, c, cmp.AllowUnexported(chain{}, effect{}, portMatch{}, deviceMatch{})); err != nil || !hooked || d != "" {
 			t.Errorf("%s: hooked %v, %v (-want +got):\n%s", name, hooked, err, d)
 		}
 	}

@@ -28,6 +28,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
@@ -111,6 +113,9 @@ type effect struct {
 	chain string
 	rules bool // has rules
 	drops bool // drops what no rule decides
+	// ports are the devices that the rules name, if each names one; empty if frames
+	// of any may meet a rule.
+	ports []portMatch
 }
 
 func (e effect) String() string {
@@ -187,13 +192,24 @@ func (f *found) reasons(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Po
 			hold(ifindex, br, vswitch.HoldUnread, vswitch.Both, "what decides over bridged frames is not known: "+err.Error(), "mend that")
 		}
 		c := f.calls.or(f.calling[ifindex])
-		for _, t := range nftTables(f.chains, c, br.Name) {
-			hold(ifindex, br, vswitch.HoldNftables, vswitch.Both, t.what, t.remedy)
+		for _, t := range nftTables(f.chains, c) {
+			effects := everywhere(t.effects)
+			if len(effects) == 0 {
+				continue
+			}
+			frames, off := "frames", ""
+			if t.family != unix.NFPROTO_BRIDGE {
+				frames, off = "IP packets, by br_netfilter", switchOff(br.Name, c.switches(t.family)...)
+			}
+			hold(ifindex, br, vswitch.HoldNftables, vswitch.Both,
+				fmt.Sprintf("nftables table %s %s decides over bridged %s: %s", t.familyName(), t.table, frames, list(effects)),
+				fmt.Sprintf("take the rules out (see 'nft list table %s %s')%s", t.familyName(), t.table, off))
 		}
 		for _, t := range f.tables {
-			if tool, ok := c.tool(t.tool); ok {
+			effects := everywhere(t.chains)
+			if tool, ok := c.tool(t.tool); ok && len(effects) > 0 {
 				hold(ifindex, br, tool.code, vswitch.Both,
-					fmt.Sprintf("%s table %s decides over bridged %s: %s", t.tool, t.name, tool.frames, list(t.chains)),
+					fmt.Sprintf("%s table %s decides over bridged %s: %s", t.tool, t.name, tool.frames, list(effects)),
 					fmt.Sprintf("take the rules out (see '%s -t %s -L')%s", t.tool, t.name, switchOff(br.Name, tool.switches...)))
 			}
 		}
@@ -208,6 +224,21 @@ func (f *found) reasons(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Po
 				hold(ifindex, br, vswitch.HoldNftables, d,
 					fmt.Sprintf("nftables table %s %s decides over frames of device %s: %s", c.familyName(), c.table, p.Name, c.effect),
 					fmt.Sprintf("take the chain off the device (see 'nft list table %s %s')", c.familyName(), c.table))
+			}
+		}
+		const mine = "take them out (see '%s'; libvirt's <filterref> makes such)"
+		for _, t := range nftTables(f.chains, calls{}) {
+			if effects, d := at(t.effects, p); d != 0 {
+				hold(ifindex, br, vswitch.HoldNftables, d,
+					fmt.Sprintf("nftables table %s %s has rules for %s: %s", t.familyName(), t.table, p.Name, list(effects)),
+					fmt.Sprintf(mine, "nft list table "+t.familyName()+" "+t.table))
+			}
+		}
+		for _, t := range f.tables {
+			if effects, d := at(t.chains, p); d != 0 {
+				hold(ifindex, br, vswitch.HoldEbtables, d,
+					fmt.Sprintf("%s table %s has rules for %s: %s", t.tool, t.name, p.Name, list(effects)),
+					fmt.Sprintf(mine, t.tool+" -t "+t.name+" -L"))
 			}
 		}
 		for _, q := range f.qdiscs {

@@ -90,19 +90,41 @@ func TestReasons(t *testing.T) {
 		{name: "ingress of no device", found: found{chains: hookedAt(unix.NFPROTO_NETDEV, unix.NF_NETDEV_INGRESS)}, held: neither},
 		{
 			name:  "ebtables",
-			found: found{tables: []table{{toolEB, "filter", []effect{{"FORWARD", true, true}}}}},
+			found: found{tables: []table{{toolEB, "filter", []effect{{"FORWARD", true, true, nil}}}}},
 			held:  both, direction: vswitch.Both, code: vswitch.HoldEbtables,
 			text: "ebtables table filter decides over bridged frames: chain FORWARD has rules and drops the rest; take the rules out (see 'ebtables -t filter -L'), or name br0 under accept_bypass in the configuration if its frames may go past it",
 		},
 		{
+			name:  "ebtables for a port",
+			found: found{tables: []table{{toolEB, "nat", []effect{{"PREROUTING", true, false, []portMatch{{deviceMatch: deviceMatch{name: "vnet0"}, direction: vswitch.In}}}, {"POSTROUTING", true, false, []portMatch{{deviceMatch: deviceMatch{name: "vnet0"}, direction: vswitch.Out}}}}}}},
+			held:  []int{11}, direction: vswitch.Both, code: vswitch.HoldEbtables,
+			text: "ebtables table nat has rules for vnet0: chain PREROUTING has rules, chain POSTROUTING has rules; take them out (see 'ebtables -t nat -L'; libvirt's <filterref> makes such), or name br0 under accept_bypass in the configuration if its frames may go past it",
+		},
+		{
+			name:  "ebtables for ports",
+			found: found{tables: []table{{toolEB, "nat", []effect{{"PREROUTING", true, false, []portMatch{{deviceMatch: deviceMatch{"vnet", true}, direction: vswitch.In}}}}}}},
+			held:  []int{11, 20}, direction: vswitch.In, code: vswitch.HoldEbtables,
+		},
+		{
+			name:  "ebtables for a device elsewhere",
+			found: found{tables: []table{{toolEB, "nat", []effect{{"PREROUTING", true, false, []portMatch{{deviceMatch: deviceMatch{name: "eth9"}, direction: vswitch.In}}}}}}},
+			held:  neither,
+		},
+		{
+			name:  "nftables for a port",
+			found: found{chains: []chain{{family: unix.NFPROTO_BRIDGE, table: "t", hook: unix.NF_INET_FORWARD, effect: effect{"c", true, false, []portMatch{{ifindex: 20, direction: vswitch.Out}}}}}},
+			held:  []int{20}, direction: vswitch.Out, code: vswitch.HoldNftables,
+			text: "nftables table bridge t has rules for vnet1: chain c has rules; take them out (see 'nft list table bridge t'; libvirt's <filterref> makes such), or name br1 under accept_bypass in the configuration if its frames may go past it",
+		},
+		{
 			name:  "iptables",
-			found: found{tables: []table{{toolIP4, "raw", []effect{{"PREROUTING", true, false}}}, {toolIP6, "raw", nil}}, calls: calls{ip4: true}},
+			found: found{tables: []table{{toolIP4, "raw", []effect{{"PREROUTING", true, false, nil}}}, {toolIP6, "raw", nil}}, calls: calls{ip4: true}},
 			held:  both, direction: vswitch.Both, code: vswitch.HoldIptables,
 			text: "iptables table raw decides over bridged IPv4 packets, by br_netfilter: chain PREROUTING has rules; take the rules out (see 'iptables -t raw -L'), keep br_netfilter from them by 'sysctl net.bridge.bridge-nf-call-iptables=0' (and 'ip link set br0 type bridge nf_call_iptables 0'), or name br0 under accept_bypass in the configuration if its frames may go past it",
 		},
 		{
 			name:  "arptables",
-			found: found{tables: []table{{toolARP, "filter", []effect{{"FORWARD", false, true}}}}, calling: map[int]calls{1: {arp: true}}},
+			found: found{tables: []table{{toolARP, "filter", []effect{{"FORWARD", false, true, nil}}}}, calling: map[int]calls{1: {arp: true}}},
 			held:  []int{1}, direction: vswitch.Both, code: vswitch.HoldIptables,
 		},
 		{

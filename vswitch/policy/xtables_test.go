@@ -52,12 +52,12 @@ func TestXtable(t *testing.T) {
 	}{
 		{name: "empty filter", x: ip4, valid: 0b01110},
 		{name: "input and output", x: ip4, valid: 0b01110, rules: map[int]int{1: 3, 3: 2}, policies: map[int]int32{1: drop, 3: drop}},
-		{name: "forward", x: ip4, valid: 0b01110, rules: map[int]int{2: 1}, want: []effect{{"FORWARD", true, false}}},
-		{name: "forward drops", x: ip4, valid: 0b01110, rules: map[int]int{1: 7}, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true}}},
-		{name: "forward of IPv6 drops", x: ip6, valid: 0b01110, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true}}},
-		{name: "mangle", x: ip6, valid: 0b11111, rules: map[int]int{0: 1, 4: 2}, want: []effect{{"PREROUTING", true, false}, {"POSTROUTING", true, false}}},
+		{name: "forward", x: ip4, valid: 0b01110, rules: map[int]int{2: 1}, want: []effect{{"FORWARD", true, false, nil}}},
+		{name: "forward drops", x: ip4, valid: 0b01110, rules: map[int]int{1: 7}, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true, nil}}},
+		{name: "forward of IPv6 drops", x: ip6, valid: 0b01110, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true, nil}}},
+		{name: "mangle", x: ip6, valid: 0b11111, rules: map[int]int{0: 1, 4: 2}, want: []effect{{"PREROUTING", true, false, nil}, {"POSTROUTING", true, false, nil}}},
 		{name: "arp's own", x: arp, valid: 0b011, rules: map[int]int{0: 1, 1: 1}},
-		{name: "arp forward drops", x: arp, valid: 0b111, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true}}},
+		{name: "arp forward drops", x: arp, valid: 0b111, policies: map[int]int32{2: drop}, want: []effect{{"FORWARD", false, true, nil}}},
 	} {
 		info, entries := tableOf(tt.x, tt.valid, tt.rules, tt.policies)
 		got := tt.x.withRules(info)
@@ -67,7 +67,7 @@ func TestXtable(t *testing.T) {
 				t.Errorf("%s: %v", tt.name, err)
 			}
 		}
-		if d := cmp.Diff(tt.want, got, cmp.AllowUnexported(effect{})); d != "" {
+		if d := cmp.Diff(tt.want, got, cmp.AllowUnexported(effect{}, portMatch{}, deviceMatch{})); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, d)
 		}
 	}
@@ -144,8 +144,8 @@ func TestXtablesOfKernel(t *testing.T) {
 			t.Errorf("%s with a table without effect has %+v (%v)", x.tool, tables, err)
 		}
 		tables, err = set(2, verdictDrop)
-		want := []table{{x.tool, "filter", []effect{{"FORWARD", false, true}}}}
-		if d := cmp.Diff(want, tables, cmp.AllowUnexported(table{}, effect{})); err != nil || d != "" {
+		want := []table{{x.tool, "filter", []effect{{"FORWARD", false, true, nil}}}}
+		if d := cmp.Diff(want, tables, cmp.AllowUnexported(table{}, effect{}, portMatch{})); err != nil || d != "" {
 			t.Errorf("%s that drops what is forwarded: %v (-want +got):\n%s", x.tool, err, d)
 		}
 		if tables, err = set(2, -2); err != nil || len(tables) != 0 {

@@ -35,6 +35,9 @@ const (
 //go:embed tapswitch.toml
 var Reference string
 
+// LibvirtOff is Config.Libvirt for no libvirt.
+const LibvirtOff = "off"
+
 // Bounds of Config.BulkFrame and Config.BulkIdle. A pure ACK is never bulk; and a
 // flow that comes back to XDP within a burst is reordered.
 const (
@@ -65,6 +68,9 @@ type Config struct {
 	// AcceptBypass names bridges whose frames may go past the rules and limits that
 	// decide over them beside the bridge.
 	AcceptBypass []string
+	// Libvirt is the daemon whose domains are behind the taps, as libvirt.ParseTarget
+	// takes it, or LibvirtOff to ask none.
+	Libvirt string
 	// Socket is the path of the control API's socket.
 	Socket string
 	// Metrics is the address that Prometheus metrics are served on; empty for
@@ -83,6 +89,9 @@ type Config struct {
 	// FDBPerPort is how many learned addresses behind one port that is no uplink the
 	// fast path takes.
 	FDBPerPort int
+	// Strict says that libvirt's hook keeps a guest from starting whom it can't hand
+	// over to the daemon.
+	Strict bool
 }
 
 // Default gives the configuration that holds without a file.

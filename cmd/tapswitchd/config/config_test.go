@@ -67,10 +67,10 @@ func TestParseLevels(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"unknown key", "log = \"info\"\n\nuplink = [\"nic0\"]", `x.toml:3: unknown key "uplink": did you mean "uplinks"?`},
-		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port`},
+		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, xdp, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
 		{"unknown table", "\n[metric]\nlisten = \":1\"", `x.toml:2: unknown key "metric": did you mean "metrics"?`},
-		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port`},
-		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, xdp, promote, accept_bypass, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port`},
+		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, xdp, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
+		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, xdp, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
 		{"table for a string", "[log]\nlevel = 1", `x.toml:1: reading log: want one of debug, info, warn, error in quotes, have a table`},
 		{"two faults", "log = 1\nlees = 2", "x.toml:1: reading log: want one of debug, info, warn, error in quotes, have the number 1\n" +
 			`x.toml:2: unknown key "lees": did you mean "lease"?`},
@@ -85,6 +85,8 @@ func TestParseRefuses(t *testing.T) {
 		{"uplink name empty", `uplinks = [""]`, `x.toml:1: reading uplinks: "" can't be a device's name: it has 1 to 15 bytes, none of them a space, slash or colon`},
 		{"bypass true", `accept_bypass = true`, `x.toml:1: reading accept_bypass: want a list of device names, like ["br0"], have true`},
 		{"bypass of all", `accept_bypass = ["a/b"]`, `x.toml:1: reading accept_bypass: "a/b" can't be a device's name: it has 1 to 15 bytes, none of them a space, slash or colon`},
+		{"libvirt false", `libvirt = false`, `x.toml:1: reading libvirt: want a socket's path, a URI like "qemu:///system", or "off", have false`},
+		{"libvirt far away", `libvirt = "qemu+ssh://far/system"`, `x.toml:1: reading libvirt: reading "qemu+ssh://far/system": the daemon must be this host's, reached by its socket, like "qemu:///system"`},
 		{"socket relative", `socket = "x.sock"`, `x.toml:1: reading socket: want a path from the root on, like "/run/tapswitch/tapswitchd.sock", have "x.sock"`},
 		{"socket a bool", `socket = true`, `x.toml:1: reading socket: want a path from the root on, like "/run/tapswitch/tapswitchd.sock", have true`},
 		{"metrics a port", `metrics = 9752`, `x.toml:1: reading metrics: want an address to listen on, like "127.0.0.1:9752", or "" for none, have the number 9752`},
@@ -102,6 +104,7 @@ func TestParseRefuses(t *testing.T) {
 		{"bulk idle too short", `bulk_idle = "1ms"`, `x.toml:1: reading bulk_idle: want 50ms to 1m0s, have 1ms`},
 		{"no addresses", `fdb_per_port = 0`, `x.toml:1: reading fdb_per_port: want a number of addresses from 1 to 40960, have the number 0`},
 		{"all addresses", `fdb_per_port = "all"`, `x.toml:1: reading fdb_per_port: want a number of addresses from 1 to 40960, have a string`},
+		{"strict a string", `strict = "true"`, `x.toml:1: reading strict: want true or false without quotes, have a string`},
 		{"lease too long", `lease = "61s"`, `x.toml:1: reading lease: want 500ms to 1m0s, have 1m1s`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

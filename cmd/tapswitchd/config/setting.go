@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/cmd/suggest"
+	"github.com/tapswitch/tapswitch/libvirt"
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
@@ -27,7 +28,7 @@ type setting struct {
 var _ toml.Unmarshaler = (*setting)(nil)
 
 // keys are all that a configuration may hold, in the reference file's order.
-var keys = []string{"uplinks", "xdp", "promote", "accept_bypass", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle", "fdb_per_port"}
+var keys = []string{"uplinks", "xdp", "promote", "accept_bypass", "libvirt", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle", "fdb_per_port", "strict"}
 
 // UnmarshalTOML takes the key's value as the parser has read it.
 func (s *setting) UnmarshalTOML(value any) (err error) {
@@ -43,6 +44,8 @@ func (s *setting) UnmarshalTOML(value any) (err error) {
 		c.Promote, err = promote(value)
 	case "accept_bypass":
 		c.AcceptBypass, err = devices(value, "br0")
+	case "libvirt":
+		c.Libvirt, err = target(value)
 	case "socket":
 		c.Socket, err = socket(value)
 	case "metrics":
@@ -57,6 +60,8 @@ func (s *setting) UnmarshalTOML(value any) (err error) {
 		c.BulkIdle, err = duration(value, MinBulkIdle, MaxBulkIdle)
 	case "fdb_per_port":
 		c.FDBPerPort, err = fdbPerPort(value)
+	case "strict":
+		c.Strict, err = boolean(value)
 	default:
 		return fmt.Errorf("unknown key %q: %s", key, suggest.Hint(key, keys))
 	}
@@ -122,6 +127,27 @@ func fdbPerPort(value any) (int, error) {
 		return 0, fmt.Errorf("want a number of addresses from %d to %d, have %s", MinFDBPerPort, MaxFDBPerPort, kind(value))
 	}
 	return int(n), nil
+}
+
+func boolean(value any) (bool, error) {
+	b, ok := value.(bool)
+	if !ok {
+		return false, fmt.Errorf("want true or false without quotes, have %s", kind(value))
+	}
+	return b, nil
+}
+
+func target(value any) (string, error) {
+	const want = `want a socket's path, a URI like "qemu:///system", or "off"`
+	text, ok := value.(string)
+	if !ok {
+		return "", fmt.Errorf("%s, have %s", want, kind(value))
+	}
+	if text == LibvirtOff {
+		return text, nil
+	}
+	_, err := libvirt.ParseTarget(text)
+	return text, err
 }
 
 func socket(value any) (string, error) {

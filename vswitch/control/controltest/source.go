@@ -20,11 +20,21 @@ type Source struct {
 	// StatsValue gives the counters of the n-th request, from 0 on.
 	StatsValue func(n int) []control.Stats
 	Err        error
+	// Hooks is where hooks go.
+	Hooks chan control.Hook
 
 	requests int
 }
 
 var _ control.Switch = (*Source)(nil)
+
+// Hook takes a hook.
+func (s *Source) Hook(_ context.Context, h control.Hook) error {
+	if s.Err == nil {
+		s.Hooks <- h
+	}
+	return s.Err
+}
 
 func (s *Source) Status(context.Context) (control.Status, error) { return s.StatusValue, s.Err }
 func (s *Source) Ports(context.Context) ([]control.Port, error)  { return s.PortsValue, s.Err }
@@ -88,6 +98,7 @@ func Sample() *Source {
 			Totals:   control.Totals{Redirected: 1234567, Passed: 8901, Lost: 23},
 			FDB:      control.FDBUse{Entries: 4, Capacity: 32768},
 			Datapath: control.Datapath{Pins: "/sys/fs/bpf/tapswitch/v1", Adopted: true, FramesPerFlush: 12.345, BulkFlows: 3},
+			Libvirt:  control.Libvirt{Asked: true, Connected: true, Socket: "/run/libvirt/libvirt-sock", Since: Now.Add(-26 * time.Hour), Domains: 3, Guests: 2},
 		},
 		PortsValue: []control.Port{
 			{Name: "vnet7", Ifindex: 12, Bridge: "br-lab", BridgeIfindex: 11, Role: vswitch.RoleGuest, Kind: "tun", MAC: mac(7), MTU: 9000, State: control.StateHeld,
@@ -98,8 +109,10 @@ func Sample() *Source {
 			{Name: "nic0", Ifindex: 2, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleUplink, Kind: "device", MAC: mac(2), MTU: 1500, State: control.StateFast, Hook: "xdp native + tcx"},
 			{Name: "sensor", Ifindex: 5, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleOther, Kind: "macvtap", MAC: mac(5), MTU: 1500, State: control.StateHeld,
 				Held: []vswitch.HoldReason{vswitch.Hold(vswitch.HoldRole, "a macvtap is neither a NIC nor a tap; name it under uplinks in the configuration if it is one")}},
-			{Name: "vnet0", Ifindex: 104, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleGuest, Kind: "tun", MAC: mac(0x10), MTU: 1500, State: control.StateFast, Hook: "tcx"},
-			{Name: "vnet1", Ifindex: 105, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleGuest, Kind: "tun", MAC: mac(0x11), MTU: 1500, State: control.StateFastOut, Held: []vswitch.HoldReason{foreign}},
+			{Name: "vnet0", Ifindex: 104, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleGuest, Kind: "tun", MAC: mac(0x10), MTU: 1500, State: control.StateFast, Hook: "tcx",
+				Guest: &control.Guest{Domain: "web", UUID: "6c1b8c1e-7a0f-4f0e-9d0c-3f1a4d1b2c3d", Alias: "net0", MAC: mac(0x20), Model: "virtio", Queues: 4}},
+			{Name: "vnet1", Ifindex: 105, Bridge: "br0", BridgeIfindex: 3, Role: vswitch.RoleGuest, Kind: "tun", MAC: mac(0x11), MTU: 1500, State: control.StateFastOut, Held: []vswitch.HoldReason{foreign},
+				Guest: &control.Guest{Domain: "mail", UUID: "0a9d3f52-5b0e-4c57-8a3b-6f0f6a0f9e11", Alias: "net1", MAC: mac(0x21), Model: "e1000e", Queues: 1, Paused: true}},
 		},
 		FDBValue: []control.FDBEntry{
 			{Bridge: "br0", MAC: mac(0x02), Port: control.HostPort, Ifindex: vswitch.Host, Origin: vswitch.OriginLocal, Fast: true, KernelAge: 93780},
