@@ -74,7 +74,7 @@ func TestParseRefuses(t *testing.T) {
 		{"table for a string", "[log]\nlevel = 1", `x.toml:1: reading log: want one of debug, info, warn, error in quotes, have a table`},
 		{"two faults", "log = 1\nlees = 2", "x.toml:1: reading log: want one of debug, info, warn, error in quotes, have the number 1\n" +
 			`x.toml:2: unknown key "lees": did you mean "lease"?`},
-		{"XDP misspelt", `xdp = "alwyas"`, `x.toml:1: reading xdp: unknown value "alwyas": did you mean "always"?`},
+		{"XDP misspelt", `xdp = "alway"`, `x.toml:1: reading xdp: unknown value "alway": did you mean "always"?`},
 		{"XDP a truth", `xdp = true`, `x.toml:1: reading xdp: want one of auto, always, never in quotes, have true`},
 		{"syntax", "log = \"info\"\nlease =", "x.toml:2: unexpected EOF; expected value"},
 		{"twice", "log = \"info\"\nlog = \"info\"", `x.toml:2: Key 'log' has already been defined.`},
