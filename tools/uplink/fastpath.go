@@ -26,17 +26,28 @@ const (
 // runs it, and the other ways' frames must not meet it.
 type fastPath struct {
 	*hostbpf.Datapath
-	nic int
+	nic   int
+	vlans bool
 }
 
+// vlan is the VLAN of all stations where there are VLANs: tagged on the wire, and the
+// guests' own.
+const vlan vswitch.VLAN = 10
+
+// tag is that of frames on the wire, TPID << 16 | TCI.
+const tag = uint32(vlanTPID)<<16 | uint32(vlan)
+
+const vlanTPID = 0x8100
+
 // openFastPath makes the taps and the stations behind them and behind the NIC
-// known to a new datapath.
-func openFastPath(h *host, taps []tapsink.Tap, stations []ways.Station) (_ *fastPath, err error) {
+// known to a new datapath. With VLANs the bridge is VLAN-aware, and its guests are
+// isolated from each other.
+func openFastPath(h *host, taps []tapsink.Tap, stations []ways.Station, vlans bool) (_ *fastPath, err error) {
 	dp, err := hostbpf.Open(hostbpf.Options{PinDir: pinDir})
 	if err != nil {
 		return nil, fmt.Errorf("opening a datapath to measure: %w", err)
 	}
-	f := &fastPath{Datapath: dp, nic: h.nic.Attrs().Index}
+	f := &fastPath{Datapath: dp, nic: h.nic.Attrs().Index, vlans: vlans}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close(false))
@@ -44,11 +55,21 @@ func openFastPath(h *host, taps []tapsink.Tap, stations []ways.Station) (_ *fast
 	}()
 	bridge := h.bridge.Attrs().Index
 	port := vswitch.PortConfig{Ifindex: f.nic, Bridge: bridge, Role: vswitch.RoleUplink, In: true, Out: true, MaxFrame: maxFrame}
+	trunk, access := &vswitch.VLANSet{PVID: 1}, &vswitch.VLANSet{PVID: vlan}
+	trunk.Put(1, true)
+	trunk.Put(vlan, false)
+	access.Put(vlan, true)
+	if vlans {
+		port.VLANProtocol, port.VLANs = vlanTPID, trunk
+	}
 	if err := dp.SetPort(port); err != nil {
 		return nil, fmt.Errorf("adding nic0 to the datapath: %w", err)
 	}
 	for _, tap := range taps {
 		port.Ifindex, port.Role = tap.Ifindex, vswitch.RoleGuest
+		if vlans {
+			port.VLANs, port.Isolated = access, true
+		}
 		if err := dp.SetPort(port); err != nil {
 			return nil, fmt.Errorf("adding %s to the datapath: %w", tap.Name, err)
 		}
@@ -66,6 +87,9 @@ func openFastPath(h *host, taps []tapsink.Tap, stations []ways.Station) (_ *fast
 
 func (f *fastPath) addEntry(bridge int, mac [6]byte, port int) error {
 	key := vswitch.FDBKey{Bridge: bridge, MAC: mac}
+	if f.vlans {
+		key.VLAN = vlan
+	}
 	if err := f.SetFDB(key, port, vswitch.OriginLearned); err != nil {
 		return fmt.Errorf("adding %s to the datapath: %w", key.MAC, err)
 	}

@@ -16,9 +16,12 @@ import (
 // guests. Its floor and limit contain the same prologue, which addresses the
 // frames, and send them out of the same taps.
 type Growth struct {
-	Entries int           `json:"entries"` // half of them guests, half outside
-	Ports   int           `json:"ports"`   // taps
-	Ways    *bench.Result `json:"result"`
+	Entries int `json:"entries"` // half of them guests, half outside
+	Ports   int `json:"ports"`   // taps
+	// VLANs says that the bridge is VLAN-aware: the frames have a tag on the wire and
+	// none in the guest, and the guests are isolated from each other.
+	VLANs bool          `json:"vlans"`
+	Ways  *bench.Result `json:"result"`
 	// MapBytes is what the datapath's maps take, by name.
 	MapBytes map[string]uint64 `json:"map_bytes"`
 }
@@ -33,13 +36,15 @@ func measureGrowth(ctx context.Context, g *livegen.Generator, o Options) (cells 
 		if err != nil {
 			return nil, err
 		}
-		for _, entries := range sizes(2, 1024, o.Entries) {
-			fmt.Fprintf(o.Progress, "%d entries, %d ports\n", entries, ports)
-			cell, err := measureCell(ctx, g, h, entries, o)
-			if err != nil {
-				return nil, errors.Join(fmt.Errorf("with %d entries and %d ports: %w", entries, ports, err), h.close())
+		for _, vlans := range []bool{false, true} {
+			for _, entries := range sizes(2, 1024, o.Entries) {
+				cell := Growth{Entries: entries, Ports: ports, VLANs: vlans}
+				fmt.Fprintln(o.Progress, cell)
+				if err := cell.measure(ctx, g, h, o); err != nil {
+					return nil, errors.Join(fmt.Errorf("with %s: %w", cell, err), h.close())
+				}
+				cells = append(cells, cell)
 			}
-			cells = append(cells, cell)
 		}
 		if err := h.close(); err != nil {
 			return nil, err
@@ -55,27 +60,41 @@ func sizes(steps ...int) []int {
 	return slices.Compact(steps)
 }
 
-func measureCell(ctx context.Context, g *livegen.Generator, h *host, entries int, o Options) (_ Growth, err error) {
+// String names the cell.
+func (cell Growth) String() string {
+	text := fmt.Sprintf("%d entries, %d ports", cell.Entries, cell.Ports)
+	if cell.VLANs {
+		text += ", VLANs"
+	}
+	return text
+}
+
+func (cell *Growth) measure(ctx context.Context, g *livegen.Generator, h *host, o Options) (err error) {
 	taps := h.sink.Taps()
-	cell := Growth{Entries: entries, Ports: len(taps)}
-	stations := makeStations(entries, taps)
+	stations := makeStations(cell.Entries, taps)
 	var ports []int
 	for _, tap := range taps {
 		ports = append(ports, tap.Ifindex)
 	}
-	programs, err := ways.Load(ways.Options{Ports: ports, Stations: stations})
+	to := ways.Options{Ports: ports, Stations: stations}
+	frame := livegen.UDPFrame([6]byte{}, [6]byte{}, livegen.MinFrame) // the prologue addresses it
+	if cell.VLANs {
+		to.Tag = tag
+		frame = slices.Insert(frame, 12, 0, 0, 0, 0) // and writes the tag
+	}
+	programs, err := ways.Load(to)
 	if err != nil {
-		return cell, err
+		return err
 	}
 	defer func() { err = errors.Join(err, programs.Close()) }()
-	fast, err := openFastPath(h, taps, stations)
+	fast, err := openFastPath(h, taps, stations, cell.VLANs)
 	if err != nil {
-		return cell, err
+		return err
 	}
 	defer func() { err = errors.Join(err, fast.Close(false)) }()
 	l := &lane{
 		host: h, generator: g, programs: programs, fast: fast, pacing: o.pacing(),
-		frame: livegen.UDPFrame([6]byte{}, [6]byte{}, livegen.MinFrame), // the prologue addresses it
+		frame: frame,
 	}
 	behindSpray := func(p *ebpf.Program, measure func() (bench.Sample, error)) func() (bench.Sample, error) {
 		return func() (bench.Sample, error) {
@@ -95,8 +114,8 @@ func measureCell(ctx context.Context, g *livegen.Generator, h *host, entries int
 		{Name: Tapswitch, Measure: behindSpray(fast.UplinkRxXDP(), func() (bench.Sample, error) { return l.sampleFast(programs.Spray, l.frame) })},
 	}, bench.Options{Rounds: rounds, Floor: Floor, Base: Limit, Progress: o.Progress})
 	if err != nil {
-		return cell, err
+		return err
 	}
 	cell.MapBytes, err = fast.mapBytes()
-	return cell, err
+	return err
 }

@@ -62,7 +62,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		return nil
 	}
 	fmt.Fprint(w, "\nHow it grows: frames at random over all entries and ports. ns per frame, net but for the floor.\n\n")
-	t := bench.NewTable("entries", "ports", "floor", "limit", "tapswitch", "tapswitch/limit", "lost", "maps")
+	t := bench.NewTable("entries", "ports", "VLANs", "floor", "limit", "tapswitch", "tapswitch/limit", "lost", "maps")
 	for _, g := range r.Growth {
 		if err := g.addRow(t); err != nil {
 			return err
@@ -77,9 +77,9 @@ func (g Growth) addRow(t *bench.Table) error {
 	limit, ok2 := g.Ways.Way(Limit)
 	fast, ok3 := g.Ways.Way(Tapswitch)
 	if !ok1 || !ok2 || !ok3 {
-		return fmt.Errorf("writing the row of %d entries and %d ports: a way was not measured", g.Entries, g.Ports)
+		return fmt.Errorf("writing the row of %s: a way was not measured", g)
 	}
-	t.Row(strconv.Itoa(g.Entries), strconv.Itoa(g.Ports), fmt.Sprintf("%.0f", floor.Gross.Median),
+	t.Row(strconv.Itoa(g.Entries), strconv.Itoa(g.Ports), map[bool]string{true: "yes", false: "no"}[g.VLANs], fmt.Sprintf("%.0f", floor.Gross.Median),
 		fmt.Sprintf("%.0f", limit.Net.Median), fmt.Sprintf("%.0f", fast.Net.Median), fmt.Sprintf("%.2f", fast.Ratio.Median),
 		fmt.Sprintf("%.3f %%", 100*max(limit.Loss, fast.Loss)), megabytes(g.MapBytes))
 	return nil
@@ -108,7 +108,7 @@ func (r *Report) notes() (notes []string) {
 	}
 	check("", r.Ways)
 	for _, g := range r.Growth {
-		check(fmt.Sprintf(" with %d entries and %d ports", g.Entries, g.Ports), g.Ways)
+		check(" with "+g.String(), g.Ways)
 	}
 	return notes
 }

@@ -33,6 +33,10 @@ var Goals = []bench.Goal{
 	{Way: BridgeDefault, Base: Tapswitch, AtLeast: 5},
 }
 
+// VLANGoal is what VLANs and isolated ports may cost, with one guest: what the bridge
+// makes sure of must not make the fast path slow.
+var VLANGoal = bench.Goal{Way: Tapswitch, Base: Limit, AtMost: 1.3, Aim: 1.15}
+
 // MaxLoss is the fraction of frames that may be lost without the ways becoming
 // incomparable: a lost frame costs less than one that arrives.
 const MaxLoss = 0.001
@@ -93,10 +97,13 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		if err := errors.Join(report.judge(report.Ways, Goals), report.judge(report.Choice, ChoiceGoals)); err != nil {
 			return err
 		}
-		if o.Entries > 0 && o.Ports > 0 {
-			report.Growth, err = measureGrowth(ctx, g, o)
+		if o.Entries <= 0 || o.Ports <= 0 {
+			return nil
 		}
-		return err
+		if report.Growth, err = measureGrowth(ctx, g, o); err != nil {
+			return err
+		}
+		return report.judgeVLANs()
 	})
 	if err != nil {
 		return nil, err
@@ -112,6 +119,20 @@ func (r *Report) judge(result *bench.Result, goals []bench.Goal) error {
 			return err
 		}
 		r.Findings = append(r.Findings, finding)
+	}
+	return nil
+}
+
+// judgeVLANs adds what the smallest table with VLANs says of VLANGoal.
+func (r *Report) judgeVLANs() error {
+	for _, cell := range r.Growth {
+		if !cell.VLANs {
+			continue
+		}
+		finding, err := cell.Ways.Judge(VLANGoal)
+		finding.Way += ", VLANs"
+		r.Findings = append(r.Findings, finding)
+		return err
 	}
 	return nil
 }
@@ -145,7 +166,7 @@ func (r *Report) compare(ctx context.Context, g *livegen.Generator, o Options) (
 		return err
 	}
 	defer func() { err = errors.Join(err, programs.Close()) }()
-	fast, err := openFastPath(h, taps, stations)
+	fast, err := openFastPath(h, taps, stations, false)
 	if err != nil {
 		return err
 	}

@@ -41,17 +41,23 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: measured %t, %v ns", name, ok, way.Gross.Median)
 		}
 	}
-	if want := len(Goals) + len(ChoiceGoals); len(r.Findings) != want {
+	if want := len(Goals) + len(ChoiceGoals) + 1; len(r.Findings) != want {
 		t.Errorf("%d findings for %d goals", len(r.Findings), want)
 	}
 	if r.MapBytes["fdb"] == 0 {
 		t.Errorf("the maps take %v bytes", r.MapBytes)
 	}
-	type cell struct{ entries, ports int }
-	want := []cell{{2, 1}, {64, 1}, {2, 3}, {64, 3}}
+	type cell struct {
+		entries, ports int
+		vlans          bool
+	}
+	want := []cell{
+		{2, 1, false}, {64, 1, false}, {2, 1, true}, {64, 1, true},
+		{2, 3, false}, {64, 3, false}, {2, 3, true}, {64, 3, true},
+	}
 	for i, g := range r.Growth {
-		if i >= len(want) || want[i] != (cell{g.Entries, g.Ports}) {
-			t.Errorf("cell %d has %d entries and %d ports", i, g.Entries, g.Ports)
+		if i >= len(want) || want[i] != (cell{g.Entries, g.Ports, g.VLANs}) {
+			t.Errorf("cell %d has %s", i, g)
 		}
 		for _, way := range g.Ways.Ways {
 			if way.Lost != 0 {
@@ -108,7 +114,7 @@ func TestSlowFramesAreNoticed(t *testing.T) {
 	defer h.close()
 	taps := h.sink.Taps()
 	stations := makeStations(2, taps)
-	fast, err := openFastPath(h, taps, nil)
+	fast, err := openFastPath(h, taps, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}

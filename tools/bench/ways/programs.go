@@ -34,6 +34,8 @@ type Options struct {
 	// them in random order to keep the CPU's prefetcher out of the tables of
 	// the program under test. Frames to spray need at least 46 bytes.
 	Stations []Station
+	// Tag is the VLAN tag, TPID << 16 | TCI, that sprayed frames have; 0 for none.
+	Tag uint32
 }
 
 // Programs are the loaded programs. Live frames run them; only TCRedirect has to be
@@ -60,7 +62,7 @@ func Load(o Options) (*Programs, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the programs to measure against: %w", err)
 	}
-	for name, value := range map[string]uint32{"egress": uint32(o.Egress), "stations_used": uint32(max(1, len(o.Stations)))} {
+	for name, value := range map[string]uint32{"egress": uint32(o.Egress), "stations_used": uint32(max(1, len(o.Stations))), "spray_tag": o.Tag} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return nil, fmt.Errorf("setting %s: %w", name, err)
 		}

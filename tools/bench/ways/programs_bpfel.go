@@ -39,6 +39,7 @@ const (
 	programsProgTcRedirect   = "tc_redirect"
 	programsVarEgress        = "egress"
 	programsVarNextStation   = "next_station"
+	programsVarSprayTag      = "spray_tag"
 	programsVarStationsUsed  = "stations_used"
 )
 
@@ -111,6 +112,7 @@ type programsMapSpecs struct {
 type programsVariableSpecs struct {
 	Egress       *ebpf.VariableSpec `ebpf:"egress"`
 	NextStation  *ebpf.VariableSpec `ebpf:"next_station"`
+	SprayTag     *ebpf.VariableSpec `ebpf:"spray_tag"`
 	StationsUsed *ebpf.VariableSpec `ebpf:"stations_used"`
 }
 
@@ -157,6 +159,7 @@ func (m *programsMaps) Close() error {
 type programsVariables struct {
 	Egress       *ebpf.Variable `ebpf:"egress"`
 	NextStation  *ebpf.Variable `ebpf:"next_station"`
+	SprayTag     *ebpf.Variable `ebpf:"spray_tag"`
 	StationsUsed *ebpf.Variable `ebpf:"stations_used"`
 }
 

@@ -12,6 +12,7 @@
 #include <linux/ip.h>
 #include <linux/pkt_cls.h>
 #include <linux/udp.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 char _license[] SEC("license") = "Dual BSD/GPL";
@@ -69,6 +70,10 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } counted SEC(".maps");
+
+/* TPID << 16 | TCI of the tag that spray writes into frames, 0 for none. The frames
+ * must have one. */
+const volatile __u32 spray_tag;
 
 /* How many of stations are in use. */
 const volatile __u32 stations_used = 1;
@@ -146,6 +151,11 @@ int spray(struct xdp_md *ctx)
 		return XDP_ABORTED;
 	__builtin_memcpy(frame->eth.h_dest, station->dest, ETH_ALEN);
 	__builtin_memcpy(frame->eth.h_source, station->source, ETH_ALEN);
+	if (spray_tag) { /* a program that takes it off moves the addresses over it */
+		__be32 tag = bpf_htonl(spray_tag);
+
+		__builtin_memcpy((void *)frame + 2 * ETH_ALEN, &tag, sizeof(tag));
+	}
 	frame->ifindex = station->ifindex;
 	bpf_tail_call(ctx, &under_test, 0);
 	return XDP_ABORTED;
