@@ -50,8 +50,11 @@ func newPortTable(slots []hooksPort, vlans []hooksPortVlans, index []uint64, gra
 	for slot := uint32(len(slots)) - 1; slot > 0; slot-- {
 		p := &slots[slot]
 		if !indexed[slot] {
-			// Its writer ended in the midst of adding or removing it.
-			*p, vlans[slot] = hooksPort{}, hooksPortVlans{}
+			// Its writer ended in the midst of adding or removing it. The VLANs of a
+			// free slot are not so much as looked at, which would take up memory.
+			if *p != (hooksPort{}) {
+				vlans[slot], *p = hooksPortVlans{}, hooksPort{}
+			}
 			t.free = append(t.free, slot)
 			continue
 		}
@@ -165,7 +168,7 @@ func (t *portTable) remove(slot uint32) {
 		delete(t.bridges, p.Bridge)
 	}
 	t.graves.bury(func() {
-		t.slots[slot], t.vlans[slot] = hooksPort{}, hooksPortVlans{}
+		t.vlans[slot], t.slots[slot] = hooksPortVlans{}, hooksPort{}
 		t.free = append(t.free, slot)
 	})
 }

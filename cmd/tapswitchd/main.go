@@ -88,7 +88,7 @@ func run(o options) (err error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: c.Log}))
 	// The FDB's garbage from a look is small and rare: collecting it early costs
 	// little, and keeps the daemon small beside hundreds of guests.
-	debug.SetGCPercent(50)
+	debug.SetGCPercent(30)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 

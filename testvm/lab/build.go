@@ -28,6 +28,7 @@ func BuildDaemon() (path string, remove func(), err error) {
 	}
 	path = filepath.Join(dir, "tapswitchd")
 	build := exec.Command("go", "build", "-o", path, "github.com/tapswitch/tapswitch/cmd/tapswitchd")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // static, as it is shipped
 	if out, err := build.CombinedOutput(); err != nil {
 		remove()
 		return "", nil, fmt.Errorf("building tapswitchd: %w\n%s", err, out)
