@@ -302,3 +302,54 @@ func TestD9RefusalIsExplained(t *testing.T) {
 		}
 	}
 }
+
+// TestD12LinkOfOlderLibrary adopts a link whose program was loaded for another attach
+// type, as libraries' versions differ in: the kernel refuses the update, and the hook
+// is attached anew.
+func TestD12LinkOfOlderLibrary(t *testing.T) {
+	const dir = "/sys/fs/bpf/older"
+	d := open(t, dir)
+	ifindex := veth(t, "dev0")
+	if err := d.SetPort(config(ifindex, vswitch.RoleUplink)); err != nil {
+		t.Fatal(err)
+	}
+	pin := d.pins.linkPath(linkName(vswitch.RoleUplink, vswitch.HookXDP, ifindex))
+	if err := d.Close(true); err != nil {
+		t.Fatal(err)
+	}
+	ours, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(ours.Unpin(), ours.Close()); err != nil {
+		t.Fatal(err)
+	}
+	older, err := link.AttachXDP(link.XDPOptions{
+		Program: passProgram(t, ebpf.XDP, 2), Interface: ifindex, Flags: link.XDPDriverMode,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(older.Pin(pin), older.Close()); err != nil {
+		t.Fatal(err)
+	}
+	d = open(t, dir)
+	defer d.Close(false)
+	if err := d.SetPort(config(ifindex, vswitch.RoleUplink)); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Hooks(ifindex); !slices.Equal(got, []string{"xdp native", "tcx"}) {
+		t.Errorf("hooks are %q, want both", got)
+	}
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := d.programs.UplinkRxXdp.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, _ := info.ID(); l.Attrs().Xdp.ProgId != uint32(id) {
+		t.Errorf("program %d is on the device, want our %d", l.Attrs().Xdp.ProgId, id)
+	}
+}

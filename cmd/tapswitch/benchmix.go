@@ -45,6 +45,8 @@ The loads, by class:
   ack    a download by a guest that sends on 1000 other flows, 10000 times 2896
          bytes per second in all, whose acknowledgements come in by the NIC
   mix    a download by a guest, 8 requests at once and 20000 datagrams per second
+  flood  8 requests at once to a guest, while another sends 20000 frames per second
+         from a million addresses
 
 ` + mix.About + `
 

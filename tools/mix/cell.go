@@ -14,10 +14,11 @@ const (
 	UDP      = "udp"
 	Acks     = "ack"
 	Mix      = "mix"
+	Flood    = "flood"
 )
 
 // Classes are all of them, in the order of the tables.
-var Classes = []string{Bulk, Requests, UDP, Acks, Mix}
+var Classes = []string{Bulk, Requests, UDP, Acks, Mix, Flood}
 
 // A cell is a load that is measured by every way.
 type cell struct {
@@ -48,6 +49,9 @@ const (
 	mixRequests  = 8
 	mixDatagrams = 20_000
 )
+
+// floodRate is how many frames per second a guest sends, each from another address.
+const floodRate = 20_000
 
 // cells gives all loads of a class, or of all classes if it is empty.
 func cells(class string) (list []cell) {
@@ -94,6 +98,12 @@ func allCells() (list []cell) {
 			func() (load, error) { return startRequests(h.Wire, h.Guests[0].Node, v6, mixRequests) },
 			func() (load, error) { return startDatagrams(h.Wire, h.Guests[0].Node, v6, mixDatagrams) },
 			func() (load, error) { return startBulk(h.Wire, h.Guests[0].Node, v6, 1) })
+	})
+	// Last, because the bridges keep the addresses for a while.
+	add(Flood, "8 in flight beside a flood", func(h *host, v6 bool) ([]load, error) {
+		return loads(
+			func() (load, error) { return startRequests(h.Wire, h.Guests[0].Node, v6, mixRequests) },
+			func() (load, error) { return startFlood(h.Guests[1], floodRate) })
 	})
 	return list
 }

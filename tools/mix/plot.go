@@ -112,7 +112,7 @@ func plottedFigures(class string, cost bool) []Figure {
 		return []Figure{HostPerKB}
 	case cost:
 		return []Figure{HostPerIn}
-	case class == Requests:
+	case class == Requests || class == Flood:
 		return []Figure{Rate}
 	case class == UDP:
 		return []Figure{Datagrams}

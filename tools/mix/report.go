@@ -48,7 +48,7 @@ var (
 // compared.
 func columns(class string) (list []column) {
 	switch class {
-	case Requests:
+	case Requests, Flood:
 		list = requestColumns
 	case UDP:
 		list = datagramColumns
