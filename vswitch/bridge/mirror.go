@@ -32,6 +32,11 @@ const DefaultReceiveBuffer = 16 << 20
 // of new addresses can take, at about 80 bytes each.
 const maxBatch = 8192
 
+// floodPause lets events queue up while somebody floods addresses. To be woken for
+// each costs several times what it takes to refuse it, of the CPUs that guests need
+// too; and a change is still in force within a few milliseconds.
+const floodPause = 5 * time.Millisecond
+
 // rtextFilterSkipStats leaves statistics out of a dump (Linux 4.4).
 const rtextFilterSkipStats = 1 << 3
 
@@ -80,6 +85,7 @@ type Mirror struct {
 
 	events   *conn // of the goroutine that calls Receive
 	buf      []byte
+	flooded  bool // the last batch had events to refuse
 	requests *conn
 
 	refreshes atomic.Uint64 // how many have ended
@@ -97,6 +103,7 @@ type Batch struct {
 	Overflow bool
 
 	events  []event
+	refused int    // events of entries that the mirror is not to hear of
 	drained uint64 // refreshes that had ended when the socket was found empty
 }
 
@@ -221,6 +228,10 @@ func (m *Mirror) Receive() (Batch, error) {
 	// No event takes less than 256 bytes, so the queue has been empty after so
 	// many, also if new ones come faster than they can be read.
 	enough := 2*m.options.ReceiveBuffer/256 + maxBatch
+	if m.flooded {
+		time.Sleep(floodPause)
+	}
+	defer func() { m.flooded = batch.refused > 0 }()
 	for reads := 0; reads < maxBatch && discarded <= enough; reads++ {
 		// Before the read, so that an empty socket covers all of them.
 		mark := m.refreshes.Load()
@@ -289,9 +300,12 @@ func (batch *Batch) read(b []byte, now time.Time, g *gate) {
 			if !ok {
 				break
 			}
-			if ev, hear := g.admit(typ == unix.RTM_DELNEIGH, e); hear {
-				batch.events = append(batch.events, ev)
+			ev, hear := g.admit(typ == unix.RTM_DELNEIGH, e)
+			if !hear {
+				batch.refused++
+				break
 			}
+			batch.events = append(batch.events, ev)
 		}
 		b = b[msg.Header.Length:]
 	}
