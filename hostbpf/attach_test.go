@@ -145,6 +145,7 @@ func TestD10ForeignIsLeftAlone(t *testing.T) {
 }
 
 func TestD11AdoptedLinkKeepsItsPlace(t *testing.T) {
+	needTCX(t)
 	const dir = "/sys/fs/bpf/adopt"
 	d := open(t, dir)
 	ifindex, gone := tap(t, "dev0"), tap(t, "dev1")

@@ -108,6 +108,7 @@ func TestVLANs(t *testing.T) {
 		{"longest tagged", q, trunk, trunk, tagged(frame(macGuest, macOutside, other, 1514), tag(q, 10)), nil, vswitch.Redirected},
 		{"too long tagged", q, trunk, trunk, tagged(frame(macGuest, macOutside, other, 1515), tag(q, 10)), nil, vswitch.PassTooLong},
 	}
+	needXDPContext(t)
 	b := newVerdictBed(t)
 	where := counter{b.uplink, vswitch.HookXDP}
 	for _, tt := range tests {

@@ -71,12 +71,14 @@ func (h *host) programsOn(t *testing.T) map[string][]ebpf.ProgramID {
 			if a.Xdp != nil && a.Xdp.Attached {
 				found[a.Name+" xdp"] = append(found[a.Name+" xdp"], ebpf.ProgramID(a.Xdp.ProgId))
 			}
-			result, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
-			if err != nil {
-				return err
-			}
-			for _, p := range result.Programs {
-				found[a.Name+" tcx"] = append(found[a.Name+" tcx"], p.ID)
+			if tcHook() == "tcx" {
+				result, err := link.QueryPrograms(link.QueryOptions{Target: a.Index, Attach: ebpf.AttachTCXIngress})
+				if err != nil {
+					return err
+				}
+				for _, p := range result.Programs {
+					found[a.Name+" tcx"] = append(found[a.Name+" tcx"], p.ID)
+				}
 			}
 			qdiscs, err := netlink.QdiscList(l)
 			if err != nil {

@@ -16,7 +16,7 @@ func TestReachability(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"nic0": "xdp native + tcx", "vnet0": "tcx", "vnet1": "tcx"}
+	want := map[string]string{"nic0": bothHooks(), "vnet0": tcHook(), "vnet1": tcHook()}
 	for _, p := range ports {
 		if p.State != control.StateFast || p.Hook != want[p.Name] {
 			t.Errorf("%s is %s by %q: %v", p.Name, p.State, p.Hook, p.Held)
@@ -45,7 +45,7 @@ func TestReachability(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := lab.Fetch(ctx, way.client, way.server, addr, 20<<20)
+		r, err := lab.Fetch(ctx, way.client, way.server, addr, transferSize(20<<20))
 		if err != nil {
 			t.Errorf("%s from %s: %v", way.client.Name(), way.server.Name(), err)
 		}

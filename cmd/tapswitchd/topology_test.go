@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -12,18 +13,33 @@ import (
 // ping checks that two nodes reach each other.
 func ping(t *testing.T, from, to *lab.Node) {
 	t.Helper()
-	addr, err := to.Addr(false)
+	pingAddr(t, from, addr4(t, to))
+}
+
+func addr4(t *testing.T, n *lab.Node) netip.Addr {
+	t.Helper()
+	addr, err := n.Addr(false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := lab.Ping(within(t, 10*time.Second), from, addr, 3); err != nil {
-		t.Errorf("%s to %s: %v", from.Name(), to.Name(), err)
+	return addr
+}
+
+func pingAddr(t *testing.T, from *lab.Node, to netip.Addr) {
+	t.Helper()
+	if err := lab.Ping(within(t, 10*time.Second), from, to, 3); err != nil {
+		t.Errorf("%s to %s: %v", from.Name(), to, err)
 	}
 }
 
 // checkFast checks that two nodes reach each other by the fast path, from a port
 // to another.
 func (h *host) checkFast(t *testing.T, from, to *lab.Node, port, back string) {
+	t.Helper()
+	h.checkFastTo(t, from, addr4(t, to), port, back)
+}
+
+func (h *host) checkFastTo(t *testing.T, from *lab.Node, to netip.Addr, port, back string) {
 	t.Helper()
 	// The first ones find the way, and the daemon follows the bridge in its own
 	// time.
@@ -33,11 +49,11 @@ func (h *host) checkFast(t *testing.T, from, to *lab.Node, port, back string) {
 			t.Errorf("nothing is redirected: %v, %v", h.verdicts(t, port), h.verdicts(t, back))
 			return
 		}
-		ping(t, from, to)
+		pingAddr(t, from, to)
 	}
 	before := h.count(t, port, vswitch.Redirected)
 	beforeBack := h.count(t, back, vswitch.Redirected)
-	ping(t, from, to)
+	pingAddr(t, from, to)
 	if n := h.count(t, port, vswitch.Redirected) - before; n < 3 {
 		t.Errorf("%d of 3 requests from %s were redirected: %v", n, port, h.verdicts(t, port))
 	}

@@ -14,7 +14,7 @@ import (
 func TestBulkIsMerged(t *testing.T) {
 	h := newHost(t, lab.Options{Guests: 1, NICGRO: true}, lab.DaemonOptions{})
 	g := h.Guests[0]
-	const size = 100 << 20
+	size := transferSize(100 << 20)
 	if _, err := lab.Fetch(within(t, time.Minute), g.Node, h.Wire, lab.WireAddr4, size); err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestUnmergedGuest(t *testing.T) {
 	merged := func(g *lab.Guest) bool {
 		t.Helper()
 		before := h.count(t, "nic0", vswitch.PassBulk)
-		if _, err := lab.Fetch(within(t, time.Minute), g.Node, h.Wire, lab.WireAddr4, 5<<20); err != nil {
+		if _, err := lab.Fetch(within(t, time.Minute), g.Node, h.Wire, lab.WireAddr4, transferSize(10<<20)); err != nil {
 			t.Fatal(err)
 		}
 		return h.count(t, "nic0", vswitch.PassBulk) > before
@@ -83,22 +83,22 @@ func TestWithoutXDP(t *testing.T) {
 			return len(p.Held) == 1 && p.Held[0].Code == held
 		})
 	}
-	hook("xdp native + tcx", "")
+	hook(bothHooks(), "")
 	if err := h.Host.SetOffload(lab.NIC, lab.RxVLAN, true); err != nil {
 		t.Fatal(err)
 	}
-	hook("tcx", vswitch.HoldHiddenTags)
+	hook(tcHook(), vswitch.HoldHiddenTags)
 	ctx := within(t, 30*time.Second)
 	if err := lab.Ping(ctx, h.Wire, g.Addr4, 5); err != nil {
 		t.Error(err)
 	}
-	if _, err := lab.Fetch(ctx, g.Node, h.Wire, lab.WireAddr6, 10<<20); err != nil {
+	if _, err := lab.Fetch(ctx, g.Node, h.Wire, lab.WireAddr6, transferSize(10<<20)); err != nil {
 		t.Error(err)
 	}
 	if err := h.Host.SetOffload(lab.NIC, lab.RxVLAN, false); err != nil {
 		t.Fatal(err)
 	}
-	hook("xdp native + tcx", "")
+	hook(bothHooks(), "")
 	if err := lab.Ping(ctx, h.Wire, g.Addr4, 5); err != nil {
 		t.Error(err)
 	}
@@ -110,7 +110,7 @@ func TestPromotion(t *testing.T) {
 		Config: fmt.Sprintf("%s\npromote = [%q]", labConfig, "fe:54:00:00:00:01"),
 	})
 	a, b := h.Guests[0], h.Guests[1]
-	for port, want := range map[string]string{a.Port: "xdp native + tcx", b.Port: "tcx"} {
+	for port, want := range map[string]string{a.Port: bothHooks(), b.Port: tcHook()} {
 		if p := h.port(t, port); p.Hook != want {
 			t.Errorf("%s is attached by %q, want %q: %v", port, p.Hook, want, p.Held)
 		}
@@ -122,7 +122,7 @@ func TestPromotion(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := lab.Fetch(ctx, way.client, way.server, addr, 5<<20); err != nil {
+			if _, err := lab.Fetch(ctx, way.client, way.server, addr, transferSize(10<<20)); err != nil {
 				t.Errorf("%s from %s: %v", way.client.Name(), way.server.Name(), err)
 			}
 		}

@@ -333,6 +333,29 @@ func setPort(t testing.TB, index int, attr int, v []byte) {
 	}
 }
 
+// hasPort says whether the kernel has an attribute of bridge ports. It ignores one that
+// it does not know.
+func hasPort(t testing.TB, index int, attr int) bool {
+	t.Helper()
+	req := nl.NewNetlinkRequest(unix.RTM_GETLINK, 0)
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index = int32(index)
+	req.AddData(msg)
+	answers, err := req.Execute(unix.NETLINK_ROUTE, unix.RTM_NEWLINK)
+	must(t, err)
+	attributes := answers[0][unix.SizeofIfInfomsg:]
+	for _, typ := range []int{unix.IFLA_LINKINFO, nl.IFLA_INFO_SLAVE_DATA, attr} {
+		parsed, err := nl.ParseRouteAttrAsMap(attributes)
+		must(t, err)
+		a, ok := parsed[uint16(typ)]
+		if !ok {
+			return false
+		}
+		attributes = a.Value
+	}
+	return true
+}
+
 // setBridge sets one attribute of a bridge.
 func setBridge(t testing.TB, index int, attr int, v uint32) {
 	t.Helper()

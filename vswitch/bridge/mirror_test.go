@@ -69,7 +69,7 @@ func TestOverflow(t *testing.T) {
 	m := open(t, o)
 	old := m.FDB
 	addEntries(t, p.index, 3000)
-	must(t, netlink.LinkSetName(byIndex(t, q.index), "renamed"))
+	must(t, netlink.LinkSetMTU(byIndex(t, q.index), 1400))
 	b, err := m.Receive()
 	must(t, err)
 	if !b.Overflow || len(b.events) != 0 {

@@ -104,6 +104,12 @@ func TestRandomVLANs(t *testing.T) {
 		enslave(t, p, br)
 		ports = append(ports, byIndex(t, p))
 	}
+	must(t, netlink.BridgeVlanAdd(ports[0], 2, false, true, false, true))
+	const both = "1 pvid untagged, 2 untagged"
+	f.wantVLANs(ports[0].Attrs().Index, both)
+	if told := fresh(t, f.options).Ports[ports[0].Attrs().Index].VLANs.String(); told != both {
+		t.Skipf("SKIPPED: this kernel leaves VLANs out when asked for all: of %q it tells %q", both, told)
+	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
