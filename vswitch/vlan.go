@@ -2,6 +2,7 @@ package vswitch
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 )
 
@@ -45,6 +46,15 @@ func (s *VLANSet) Remove(v VLAN) { s.Of[v/32] &^= vlanBits << (v % 32 * 2) }
 func (s *VLANSet) Has(v VLAN) (member, untagged bool) {
 	bits := s.Of[v/32] >> (v % 32 * 2)
 	return bits&vlanMember != 0, bits&vlanUntagged != 0
+}
+
+// Len gives the number of VLANs.
+func (s *VLANSet) Len() (n int) {
+	const members = 0x5555555555555555 // the lower of each two bits
+	for _, word := range s.Of {
+		n += bits.OnesCount64(word & members)
+	}
+	return n
 }
 
 // String gives the set as people write it: "1 pvid untagged, 10-19, 30 untagged".

@@ -48,3 +48,13 @@ func TestVLANSetString(t *testing.T) {
 		t.Errorf("none is %q", got)
 	}
 }
+
+func TestVLANSetLen(t *testing.T) {
+	var set vswitch.VLANSet
+	for n, v := range []vswitch.VLAN{1, 2, 31, 32, 4094} {
+		set.Put(v, n%2 == 0)
+		if got := set.Len(); got != n+1 {
+			t.Errorf("after VLAN %d: %d VLANs, want %d", v, got, n+1)
+		}
+	}
+}

@@ -7,15 +7,18 @@ import (
 	"slices"
 )
 
+// A possibleChange is a kind of change.
+type possibleChange struct {
+	name   string
+	weight int
+	make   func(*pair, context.Context) (what string, moves bool, err error)
+}
+
 // changes are what may happen to both hosts between two batches of frames, how
 // often, and how. A change that can't be made just now says nothing. moves says
 // that it takes frames from where they went before, so that the datapath must be
 // waited for.
-var changes = []struct {
-	name   string
-	weight int
-	make   func(*pair, context.Context) (what string, moves bool, err error)
-}{
+var changes = []possibleChange{
 	{"static entry", 4, (*pair).makeStatic},
 	{"deleted entry", 4, (*pair).deleteEntry},
 	{"flush", 1, (*pair).flush},
@@ -25,17 +28,17 @@ var changes = []struct {
 	{"MTU", 2, (*pair).changeMTU},
 }
 
-var allChanges = func() (n int) {
-	for _, c := range changes {
-		n += c.weight
-	}
-	return n
-}()
-
 // change makes a random change.
 func (p *pair) change(ctx context.Context) error {
-	at := p.gen.IntN(allChanges)
-	for _, c := range changes {
+	possible, all := changes, 0
+	if p.net.bridging != nil {
+		possible = slices.Concat(changes, vlanChanges)
+	}
+	for _, c := range possible {
+		all += c.weight
+	}
+	at := p.gen.IntN(all)
+	for _, c := range possible {
 		if at -= c.weight; at >= 0 {
 			continue
 		}
@@ -71,10 +74,14 @@ func (p *pair) makeStatic(context.Context) (string, bool, error) {
 		s = &station{mac: p.gen.randomMAC()}
 		p.net.add(p.gen, s)
 	}
-	before, known := p.net.learned[s.mac]
-	s.port, p.net.learned[s.mac] = port, port
-	err := p.both(func(h *host) error { return h.setStatic(s.mac, port) })
-	return fmt.Sprintf("static entry for %s on %s", s.mac, specs[port].name), known && before != port, err
+	if p.net.bridging != nil {
+		s.vlan = p.gen.member(port)
+	}
+	key := p.net.key(s.mac, s.vlan)
+	before, known := p.net.learned[key]
+	s.port, p.net.learned[key] = port, port
+	err := p.both(func(h *host) error { return h.setStatic(s.mac, port, key.vlan) })
+	return fmt.Sprintf("static entry for %s on %s", key, specs[port].name), known && before != port, err
 }
 
 func (p *pair) deleteEntry(context.Context) (string, bool, error) {
@@ -82,9 +89,13 @@ func (p *pair) deleteEntry(context.Context) (string, bool, error) {
 	if s == nil {
 		return "", false, nil
 	}
-	delete(p.net.learned, s.mac)
-	err := p.both(func(h *host) error { return h.deleteEntry(s.mac, s.port) })
-	return fmt.Sprintf("entry for %s on %s deleted", s.mac, specs[s.port].name), true, err
+	key := p.net.key(s.mac, s.vlan)
+	if key.vlan != 0 && !p.net.bridging.ports[s.port].has(s.vlan) {
+		return "", false, nil
+	}
+	delete(p.net.learned, key)
+	err := p.both(func(h *host) error { return h.deleteEntry(s.mac, s.port, key.vlan) })
+	return fmt.Sprintf("entry for %s on %s deleted", key, specs[s.port].name), true, err
 }
 
 func (p *pair) flush(context.Context) (string, bool, error) {
@@ -132,14 +143,26 @@ func (p *pair) plugPort(ctx context.Context) (string, bool, error) {
 		*s = portState{}
 		p.net.forget(i)
 		err := p.both(func(h *host) error { return h.unplug(ctx, i) })
+		if err == nil {
+			err = p.followVLANs()
+		}
 		return specs[i].name + " unplugged", true, err
 	}
 	*s = p.net.newPort(i)
 	p.uncounted[i] = true
 	// Its own address may have been learned elsewhere meanwhile.
-	_, moves := p.net.learned[portMAC(i)]
-	delete(p.net.learned, portMAC(i))
-	err := p.both(func(h *host) error { return h.plug(i) })
+	moves := false
+	for key := range p.net.learned {
+		if key.mac == portMAC(i) {
+			moves = true
+			delete(p.net.learned, key)
+		}
+	}
+	vlans := p.randomVLANs()
+	err := p.both(func(h *host) error { return h.plug(i, vlans...) })
+	if err == nil {
+		err = p.followVLANs()
+	}
 	return specs[i].name + " plugged in", moves, err
 }
 

@@ -60,8 +60,8 @@ func (p *pair) compare() error {
 // compareTables tells where the two bridges' tables differ, and of which learned
 // entries that is because only the fast host has them.
 //
-// Entries in a VLAN are left out: without VLAN filtering they mean nothing, and a
-// refresh makes them.
+// Entries in a VLAN count on a VLAN-aware bridge alone, and the others on one that is
+// not: a bridge looks at no others, and a refresh may make them.
 func (p *pair) compareTables() (d []string, more map[fdbKey]netlink.Neigh, err error) {
 	plain, err := p.plain.fdb()
 	if err != nil {
@@ -77,8 +77,8 @@ func (p *pair) compareTables() (d []string, more map[fdbKey]netlink.Neigh, err e
 	}
 	more = map[fdbKey]netlink.Neigh{}
 	for key, e := range fast {
-		if _, ok := plain[key]; !ok && key.vlan == 0 {
-			d = append(d, fmt.Sprintf("the bridge's table: %s is %s on the fast host alone", key.mac, show(p.fast.host, e)))
+		if _, ok := plain[key]; !ok && p.fast.uses(key) {
+			d = append(d, fmt.Sprintf("the bridge's table: %s is %s on the fast host alone", key, show(p.fast.host, e)))
 			if e.State&kinds == 0 {
 				more[key] = e
 			}
@@ -89,8 +89,8 @@ func (p *pair) compareTables() (d []string, more map[fdbKey]netlink.Neigh, err e
 		if other, ok := fast[key]; ok {
 			have = show(p.fast.host, other)
 		}
-		if have != want && key.vlan == 0 {
-			d = append(d, fmt.Sprintf("the bridge's table: %s is %s on the plain host, %s on the fast one", key.mac, want, have))
+		if have != want && p.fast.uses(key) {
+			d = append(d, fmt.Sprintf("the bridge's table: %s is %s on the plain host, %s on the fast one", key, want, have))
 		}
 	}
 	return d, more, nil

@@ -119,24 +119,25 @@ func (f *fastPath) missingEntries() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	want := map[mac]int{}
+	want := map[fdbKey]int{}
 	for key, e := range table {
 		switch {
-		case key.vlan != 0 || key.mac.group():
+		case !f.uses(key) || key.mac.group():
 		case e.State&netlink.NUD_PERMANENT != 0:
-			want[key.mac] = vswitch.Host
+			want[key] = vswitch.Host
 		default:
-			want[key.mac] = e.LinkIndex
+			want[key] = e.LinkIndex
 		}
 	}
 	have := f.view.entries()
+	maps.DeleteFunc(have, func(key fdbKey, _ int) bool { return !f.uses(key) })
 	if maps.Equal(want, have) {
 		return "", nil
 	}
 	return "its table " + f.compareTables(want, have), nil
 }
 
-func (f *fastPath) compareTables(want, have map[mac]int) string {
+func (f *fastPath) compareTables(want, have map[fdbKey]int) string {
 	name := func(ifindex int) string {
 		if ifindex == vswitch.Host {
 			return "the host"
@@ -191,6 +192,27 @@ func (f *fastPath) awaitPorts(states []portState) error {
 		}
 		if len(ports) != want {
 			return fmt.Sprintf("there are %d ports, not %d", len(ports), want), nil
+		}
+		return "", nil
+	})
+}
+
+// awaitVLANs waits until the datapath has the ports' VLANs.
+func (f *fastPath) awaitVLANs(b *bridging) error {
+	return f.await(func(context.Context) (string, error) {
+		for i, want := range b.ports {
+			wantTPID := b.tpid
+			if !b.aware {
+				want, wantTPID = membership{}, 0
+			}
+			if i == theBridge {
+				continue
+			}
+			have, tpid, ok := f.view.vlansOf(f.ports[i].ifindex)
+			if !ok || tpid != wantTPID || !have.equal(want) {
+				return fmt.Sprintf("%s has VLANs of %#x: %v (there: %t), not of %#x: %v",
+					specs[i].name, tpid, have, ok, wantTPID, want), nil
+			}
 		}
 		return "", nil
 	})

@@ -67,7 +67,11 @@ func (g *generator) next() *frame {
 		at := g.IntN(all)
 		for kind, k := range kinds {
 			if at -= g.weight(kind); at < 0 {
-				if f := k.make(g); f != nil && !(g.steady && g.moves(f)) {
+				f := k.make(g)
+				if f != nil && k.name != "cut tag" && (k.name != "tagged" || g.chance(50)) {
+					g.tag(f)
+				}
+				if f != nil && !(g.steady && g.moves(f)) {
 					f.kind = k.name
 					return f
 				}
@@ -160,7 +164,13 @@ func (g *generator) complete(port int, to, from mac, size int) *frame {
 // pair gives a port and two stations: one on the port, and one elsewhere.
 func (g *generator) pair() (port int, from, to *station) {
 	from = g.network.speaker(g, func(s *station) bool { return g.network.ports[s.port].up })
-	to = g.network.speaker(g, func(s *station) bool { return s.port != from.port })
+	if from != nil && g.network.bridging != nil && g.chance(85) {
+		v := g.home(from)
+		to = g.network.speaker(g, func(s *station) bool { return s.port != from.port && s.vlan == v })
+	}
+	if to == nil {
+		to = g.network.speaker(g, func(s *station) bool { return s.port != from.port })
+	}
 	if from == nil || to == nil {
 		return 0, nil, nil
 	}
@@ -313,14 +323,7 @@ func (g *generator) tagged() *frame {
 	}
 	for range 1 + g.IntN(2) {
 		tci := one(g, []uint16{0, 1, 5, 4094, 4095, 0xe005, uint16(g.Uint32())})
-		f.data = tagged(f.data, one(g, []uint16{unix.ETH_P_8021Q, unix.ETH_P_8021Q, unix.ETH_P_8021AD}), tci)
-		if f.header[offFlags]&needsCsum != 0 {
-			order := binary.NativeEndian
-			order.PutUint16(f.header[offStart:], order.Uint16(f.header[offStart:])+4)
-			if f.header[offGSOType] != 0 {
-				order.PutUint16(f.header[offHdrLen:], order.Uint16(f.header[offHdrLen:])+4)
-			}
-		}
+		f.push(one(g, []uint16{unix.ETH_P_8021Q, unix.ETH_P_8021Q, unix.ETH_P_8021AD}), tci)
 	}
 	return f
 }

@@ -28,6 +28,10 @@ type host struct {
 	sockets      []*socket
 	locals       []*socket // of local, which are drained: no mark comes there
 	round        uint32
+	// aware says that the bridge is VLAN-aware, and tpid of what kind its tags are, if
+	// it ever is; 0 if not.
+	aware bool
+	tpid  uint16
 	// noFlood keeps frames for unknown addresses from the ports.
 	noFlood bool
 }
@@ -35,6 +39,10 @@ type host struct {
 // ageing of learned addresses. The fast path has them refreshed every 32nd part
 // of it, and the test lets none be silent for so long.
 const ageing = time.Minute
+
+// vlanAgeing is ageing where addresses are known in several VLANs, in some of which
+// they speak seldom.
+const vlanAgeing = 10 * time.Minute
 
 // ringLength is how many frames wait in a tap, more than a batch makes.
 const ringLength = 8192
@@ -44,13 +52,17 @@ const ringLength = 8192
 var localTypes = []uint16{unix.ETH_P_802_2, unix.ETH_P_LLDP, unix.ETH_P_IP, 0x88b6}
 
 func newHost(name string, o Options) (*host, error) {
-	l, err := lab.New(lab.Options{
-		MTU: o.uplinkMTU(), AgeingTime: ageing, NoBridgeNetfilter: true, NoHostAddr: true,
-	})
+	options := lab.Options{
+		MTU: o.uplinkMTU(), AgeingTime: ageing, NoBridgeNetfilter: true, NoHostAddr: true, VLANFiltering: o.VLANs,
+	}
+	if o.VLANs {
+		options.AgeingTime = vlanAgeing
+	}
+	l, err := lab.New(options)
 	if err != nil {
 		return nil, err
 	}
-	h := &host{name: name, lab: l, stack: newInbox(), local: newInbox(), ports: make([]*port, len(specs))}
+	h := &host{name: name, lab: l, aware: o.VLANs, stack: newInbox(), local: newInbox(), ports: make([]*port, len(specs))}
 	if err := h.build(o.Snooping); err != nil {
 		return nil, errors.Join(fmt.Errorf("building the %s host: %w", name, err), h.close())
 	}
@@ -64,6 +76,14 @@ func (h *host) build(snooping bool) error {
 	if err := h.openSockets(); err != nil {
 		return err
 	}
+	if h.aware {
+		h.tpid = unix.ETH_P_8021Q
+		if err := h.setVLANs(theBridge, inManagement); err != nil {
+			return err
+		}
+	} else if err := h.setDefaultPVID(0); err != nil { // no entries in VLANs that count for nothing
+		return err
+	}
 	for i := range specs {
 		if err := h.plug(i); err != nil {
 			return err
@@ -71,6 +91,9 @@ func (h *host) build(snooping bool) error {
 	}
 	return nil
 }
+
+// inManagement makes a member of the management VLAN.
+var inManagement = vlanRange{first: management, last: management}
 
 // silence keeps both stacks from sending frames of their own.
 func (h *host) silence(snooping bool) error {
@@ -171,8 +194,9 @@ func (h *host) openSockets() error {
 	return nil
 }
 
-// plug adds a port, of which the uplink is there already.
-func (h *host) plug(number int) error {
+// plug adds a port, of which the uplink is there already, and puts it into VLANs
+// before it comes up.
+func (h *host) plug(number int, vlans ...vlanRange) error {
 	if number != uplink {
 		p := &port{spec: specs[number], box: newInbox()}
 		var err error
@@ -194,20 +218,32 @@ func (h *host) plug(number int) error {
 		); err != nil {
 			return fmt.Errorf("preparing %s: %w", p.spec.name, err)
 		}
+		if err := h.enslave(link); err != nil { // still down
+			return err
+		}
 		if h.noFlood {
-			if err := h.enslave(link); err != nil { // still down
-				return err
-			}
 			if err := h.setSetting(number, flood, false); err != nil {
 				return err
 			}
 		}
-		if err := h.lab.Plug(p.spec.name); err != nil {
+	}
+	if h.tpid != 0 {
+		if err := h.setVLANs(number, inManagement); err != nil {
 			return err
 		}
 	}
-	if err := h.setStatic(markMAC(number), number); err != nil {
+	if err := h.setStatic(markMAC(number), number, 0); err != nil { // in few VLANs yet
 		return err
+	}
+	for _, r := range vlans {
+		if err := h.setVLANs(number, r); err != nil {
+			return err
+		}
+	}
+	if number != uplink {
+		if err := h.lab.Host.SetUp(specs[number].name); err != nil {
+			return err
+		}
 	}
 	return h.awaitRunning(number)
 }
@@ -309,24 +345,25 @@ func (h *host) setSetting(number int, f setting, on bool) error {
 	return nil
 }
 
-func (h *host) neigh(m mac, number int) *netlink.Neigh {
+func (h *host) neigh(m mac, number, vlan int) *netlink.Neigh {
 	return &netlink.Neigh{
-		LinkIndex: h.ports[number].ifindex, Family: unix.AF_BRIDGE,
+		LinkIndex: h.ports[number].ifindex, Family: unix.AF_BRIDGE, Vlan: vlan,
 		State: netlink.NUD_NOARP, Flags: netlink.NTF_MASTER, HardwareAddr: net.HardwareAddr(m[:]),
 	}
 }
 
-// setStatic puts a static entry into the bridge's table, in place of any other.
-func (h *host) setStatic(m mac, number int) error {
-	if err := h.lab.Host.Netlink().NeighSet(h.neigh(m, number)); err != nil {
+// setStatic puts a static entry into the bridge's table, in place of any other. VLAN 0
+// stands for a bridge that is not VLAN-aware, and all VLANs of the port.
+func (h *host) setStatic(m mac, number, vlan int) error {
+	if err := h.lab.Host.Netlink().NeighSet(h.neigh(m, number, vlan)); err != nil {
 		return fmt.Errorf("setting %s on %s: %w", m, specs[number].name, err)
 	}
 	return nil
 }
 
 // deleteEntry takes an entry out of the bridge's table, if it is there.
-func (h *host) deleteEntry(m mac, number int) error {
-	err := h.lab.Host.Netlink().NeighDel(h.neigh(m, number))
+func (h *host) deleteEntry(m mac, number, vlan int) error {
+	err := h.lab.Host.Netlink().NeighDel(h.neigh(m, number, vlan))
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("deleting %s from %s: %w", m, specs[number].name, err)
 	}
@@ -338,8 +375,18 @@ func (h *host) flush() error { return h.setBridge(nl.IFLA_BR_FDB_FLUSH, nil) }
 
 type fdbKey struct {
 	mac  mac
-	vlan int
+	vlan int // 0: of a bridge that is not VLAN-aware
 }
+
+func (k fdbKey) String() string {
+	if k.vlan == 0 {
+		return k.mac.String()
+	}
+	return fmt.Sprintf("%s in VLAN %d", k.mac, k.vlan)
+}
+
+// uses says whether the bridge looks at an entry, as it is set now.
+func (h *host) uses(key fdbKey) bool { return (key.vlan != 0) == h.aware }
 
 // fdb gives the bridge's table: the device of each entry, and what kind it is.
 func (h *host) fdb() (map[fdbKey]netlink.Neigh, error) {
@@ -379,7 +426,11 @@ func (h *host) device(ifindex int) string {
 // sendMark sends a mark from a port.
 func (h *host) sendMark(m mark, to mac) error {
 	p := h.ports[m.from]
-	taken, err := p.send(&[vnetLen]byte{}, m.frame(to, markMAC(int(m.from))))
+	f := m.frame(to, markMAC(int(m.from)))
+	if h.tpid != 0 {
+		f = tagged(f, h.tpid, management)
+	}
+	taken, err := p.send(&[vnetLen]byte{}, f)
 	if err == nil && !taken {
 		err = fmt.Errorf("putting the %s into %s: it was refused", m, p.spec.name)
 	}

@@ -44,6 +44,9 @@ func (m mark) frame(to, from mac) []byte {
 
 func parseMark(f []byte) (m mark, ok bool) {
 	const body = ethLen + len(markMagic)
+	if len(f) == markLen+4 { // in the management VLAN
+		f = append(f[:12:12], f[16:]...)
+	}
 	if len(f) != markLen || string(f[ethLen:body]) != markMagic {
 		return m, false
 	}

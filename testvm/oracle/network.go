@@ -7,7 +7,8 @@ type network struct {
 	ports    []portState
 	// learned is where the bridges have an address, as far as it can be told from
 	// what was sent. It may name more than they have, never less.
-	learned map[mac]int
+	learned  map[fdbKey]int
+	bridging *bridging // nil: the bridges are not and become not VLAN-aware
 	// mtus are what the ports are made with.
 	mtus []int
 }
@@ -16,6 +17,7 @@ type network struct {
 type station struct {
 	mac  mac
 	port int
+	vlan uint16 // in which it speaks on a VLAN-aware bridge
 }
 
 // A portState is how a port is set.
@@ -31,7 +33,7 @@ const (
 )
 
 func newNetwork(uplinkMTU int) *network {
-	n := &network{learned: map[mac]int{}}
+	n := &network{learned: map[fdbKey]int{}}
 	for i := range specs {
 		n.mtus = append(n.mtus, specs[i].mtu)
 	}
@@ -101,10 +103,11 @@ func (n *network) somePort(g *generator) (int, bool) {
 // learn its source by it, and moves, that they had it elsewhere before.
 func (n *network) teaches(f *frame) (changes, moves bool) {
 	s := source(f.data)
-	if s.group() || s == (mac{}) || n.own(s) || !n.ports[f.port].set[learning] {
+	vid, ok := n.classify(f.port, f.data)
+	if !ok || s.group() || s == (mac{}) || n.own(s) || !n.ports[f.port].set[learning] {
 		return false, false
 	}
-	before, known := n.learned[s]
+	before, known := n.learned[fdbKey{s, int(vid)}]
 	changes = !known || before != f.port
 	return changes, changes && known
 }
@@ -112,13 +115,17 @@ func (n *network) teaches(f *frame) (changes, moves bool) {
 // learn notes where the source of a frame is.
 func (n *network) learn(f *frame) (changes, moves bool) {
 	if changes, moves = n.teaches(f); changes {
-		n.learned[source(f.data)] = f.port
+		vid, _ := n.classify(f.port, f.data)
+		n.learned[fdbKey{source(f.data), int(vid)}] = f.port
 	}
 	return changes, moves
 }
 
-// own says whether an address is the host's.
+// own says whether an address is the host's, in all VLANs.
 func (n *network) own(m mac) bool {
+	if n.bridging != nil && n.bridging.aware {
+		return false // only in those of its port
+	}
 	for i := range n.ports {
 		if n.ports[i].there && m == portMAC(i) {
 			return true

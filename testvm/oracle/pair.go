@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tapswitch/tapswitch/testvm/lab"
 	"github.com/tapswitch/tapswitch/vswitch"
 )
@@ -26,6 +28,9 @@ type Options struct {
 	// Malformed has most frames not be as they should: too short, too long, cut, or
 	// with a virtio-net header that lies.
 	Malformed bool
+	// VLANs makes the bridges VLAN-aware, most of the time. The error is
+	// errors.ErrUnsupported where the kernel's bridge has no VLAN filtering.
+	VLANs bool
 	// Log receives the daemon's log.
 	Log io.Writer
 }
@@ -89,6 +94,9 @@ func newPair(ctx context.Context, o Options) (*pair, error) {
 		report: Report{Kinds: map[string]int{}, Changes: map[string]int{}, Verdicts: map[vswitch.Verdict]uint64{}},
 	}
 	p.gen = &generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), network: p.net, snooping: o.Snooping, malformed: o.Malformed}
+	if o.VLANs {
+		p.net.bridging = &bridging{aware: true, tpid: unix.ETH_P_8021Q}
+	}
 	if err := p.open(ctx, o); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -109,6 +117,9 @@ func (p *pair) open(ctx context.Context, o Options) (err error) {
 	// A veth that gets an XDP program gets GRO with it. It would merge frames on
 	// one host alone, and tell guests that it has checked their checksums.
 	if err := p.both(func(h *host) error { return h.lab.Host.SetOffload(lab.NIC, lab.GRO, false) }); err != nil {
+		return err
+	}
+	if err := p.openVLANs(); err != nil {
 		return err
 	}
 	for i := range specs {
@@ -154,7 +165,11 @@ func (p *pair) run(ctx context.Context, frames int) error {
 		if err := p.batch(ctx, min(1+p.gen.IntN(batchFrames), frames-p.report.Frames)); err != nil {
 			return err
 		}
-		for range p.gen.IntN(3) {
+		changes := 3
+		if p.net.bridging != nil { // there is more to change
+			changes = 6
+		}
+		for range p.gen.IntN(changes) {
 			if err := p.change(ctx); err != nil {
 				return err
 			}

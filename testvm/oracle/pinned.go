@@ -17,12 +17,13 @@ import (
 // would so repair what the oracle is to find.
 type pinned struct {
 	fdb   []fdbBucket
+	vlans []portVLANs
 	ports []portSlot
 	free  []func() error
 }
 
-// fdbBucket and portSlot are struct fdb_bucket and struct port of
-// hostbpf/bpf/tapswitch.h.
+// fdbBucket, portSlot and portVLANs are struct fdb_bucket, struct port and struct
+// port_vlans of hostbpf/bpf/tapswitch.h.
 type (
 	fdbBucket [4]struct {
 		key        uint64
@@ -30,11 +31,12 @@ type (
 	}
 	portSlot struct {
 		ifindex, _, _, _, _, _ uint32
-		_                      uint64
+		vlan, _                uint32
 	}
+	portVLANs [4096 / 32]uint64
 )
 
-// keyUsed is FDB_USED: the upper quarter of a key without a VLAN.
+// keyUsed is FDB_USED, which is in the upper quarter of a key beside its VLAN.
 const keyUsed = 0x8000
 
 // slotOfHost stands for the host's own stack.
@@ -54,7 +56,28 @@ func openPinned(dir string) (p *pinned, err error) {
 	if p.ports, err = mapPinned[portSlot](p, dir, "ports"); err != nil {
 		return nil, err
 	}
+	if p.vlans, err = mapPinned[portVLANs](p, dir, "port_vlans"); err != nil {
+		return nil, err
+	}
 	return p, nil
+}
+
+// vlansOf gives the VLANs of the port with an ifindex, and its bridge's kind of tags, 0
+// if that is not VLAN-aware.
+func (p *pinned) vlansOf(ifindex int) (m membership, tpid uint16, ok bool) {
+	for slot := range p.ports {
+		if int(p.ports[slot].ifindex) != ifindex {
+			continue
+		}
+		m = membership{pvid: uint16(p.ports[slot].vlan), of: map[uint16]bool{}}
+		for v := range uint16(4096) {
+			if bits := p.vlans[slot][v/32] >> (v % 32 * 2) & 3; bits != 0 {
+				m.of[v] = bits == 3
+			}
+		}
+		return m, uint16(p.ports[slot].vlan >> 16), true
+	}
+	return m, 0, false
 }
 
 func mapPinned[T any](p *pinned, dir, name string) ([]T, error) {
@@ -80,23 +103,24 @@ func mapPinned[T any](p *pinned, dir, name string) ([]T, error) {
 }
 
 // entries gives the ifindex, or vswitch.Host, that each address leads to.
-func (p *pinned) entries() map[mac]int {
-	entries := map[mac]int{}
+func (p *pinned) entries() map[fdbKey]int {
+	entries := map[fdbKey]int{}
 	for b := range p.fdb {
 		for w := range p.fdb[b] {
 			e := &p.fdb[b][w]
-			if e.key == 0 || e.key>>48 != keyUsed { // free, or of a VLAN
+			if e.key == 0 {
 				continue
 			}
 			var m mac
 			for i := range m {
 				m[i] = byte(e.key >> (8 * i))
 			}
+			key := fdbKey{m, int(e.key>>48) &^ keyUsed}
 			switch slot := e.dest & 0xffff; {
 			case slot == slotOfHost:
-				entries[m] = vswitch.Host
+				entries[key] = vswitch.Host
 			default:
-				entries[m] = int(p.ports[slot].ifindex)
+				entries[key] = int(p.ports[slot].ifindex)
 			}
 		}
 	}

@@ -14,6 +14,11 @@ func (p *pair) settle(ctx context.Context) error {
 	if err := p.wait(func() error { return p.fast.awaitPorts(p.net.ports) }); err != nil {
 		return err
 	}
+	if p.net.bridging != nil {
+		if err := p.wait(func() error { return p.fast.awaitVLANs(p.net.bridging) }); err != nil {
+			return err
+		}
+	}
 	if err := p.settleEntries(); err != nil {
 		return err
 	}
@@ -45,9 +50,9 @@ func (p *pair) settleEntries() error {
 			crossed = crossed || len(d) > len(returned)
 			for key, e := range returned {
 				p.report.Returned++
-				p.note(fmt.Sprintf("entry for %s on %s deleted again on the fast host", key.mac, p.fast.device(e.LinkIndex)))
+				p.note(fmt.Sprintf("entry for %s on %s deleted again on the fast host", key, p.fast.device(e.LinkIndex)))
 				if err := p.fast.lab.Host.Netlink().NeighDel(&e); err != nil && !errors.Is(err, unix.ENOENT) {
-					return "", fmt.Errorf("deleting %s again: %w", key.mac, err)
+					return "", fmt.Errorf("deleting %s again: %w", key, err)
 				}
 			}
 			return d[0], nil

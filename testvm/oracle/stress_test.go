@@ -132,11 +132,11 @@ func TestNothingWrongUnderChange(t *testing.T) {
 		i := rng.IntN(wanderers)
 		m, ports := wanderer(i)
 		if at, there := where[i]; there && rng.IntN(3) == 0 {
-			err = h.deleteEntry(m, at)
+			err = h.deleteEntry(m, at, 0)
 			delete(where, i)
 		} else {
 			where[i] = ports[rng.IntN(2)]
-			err = h.setStatic(m, where[i])
+			err = h.setStatic(m, where[i], 0)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -215,7 +215,7 @@ func visit(h *host, d *delivery, number int) error {
 	}
 	h.ports[visitor].box.divert(d.at(visitor, number))
 	for i := range visitorMACs {
-		if err := h.setStatic(visitorMAC(number, i), visitor); err != nil {
+		if err := h.setStatic(visitorMAC(number, i), visitor, 0); err != nil {
 			return err
 		}
 	}

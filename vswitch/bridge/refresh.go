@@ -15,6 +15,9 @@ import (
 // lock for each, and only errors and the last one are acknowledged.
 const refreshBatch = 256
 
+// maxTwins bounds the entries that one refresh makes.
+const maxTwins = 16
+
 // Refresh tells the bridges that learned addresses are in use, so that they
 // don't age out while their frames take the fast path. Entries that the mirror
 // has otherwise by now (gone, moved, not learned), and those of ports that are locked
@@ -29,7 +32,8 @@ const refreshBatch = 256
 // On a bridge without VLAN filtering, whose ports usually have the VLAN 1 of
 // default_pvid all the same, the kernel refreshes the address in each VLAN of
 // the port too, and makes such entries where there are none. They mean nothing
-// until filtering is switched on.
+// until filtering is switched on. Where a port has more than maxTwins VLANs, which
+// would fill the bridge's table, its addresses age out instead and are learned anew.
 //
 // The error tells of entries that were refused for another reason than that the
 // port is gone; the rest is refreshed all the same.
@@ -41,6 +45,12 @@ func (m *Mirror) Refresh(entries []vswitch.FDBEntry) error {
 			continue
 		}
 		if l := m.links[e.Port]; l == nil || !l.learning || l.set.Locked {
+			continue
+		}
+		if aware := m.Bridges[e.Bridge].VLANFiltering; aware != (e.VLAN != 0) {
+			continue // the bridge looks at it no more
+		}
+		if set := m.vlans[e.Port]; e.VLAN == 0 && set != nil && set.Len() > maxTwins {
 			continue
 		}
 		use = append(use, now)

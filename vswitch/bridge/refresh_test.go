@@ -222,3 +222,36 @@ func TestPendingIsBounded(t *testing.T) {
 		t.Errorf("%d are pending after the socket was drained", len(f.pending))
 	}
 }
+
+// A bridge that is not VLAN-aware makes an entry in each VLAN of the port.
+func TestRefreshDoesNotFillTheTable(t *testing.T) {
+	newNetns(t)
+	f := follow(t, Options{})
+	br := awareBridge(t, "br0")
+	must(t, netlink.BridgeSetVlanFiltering(byIndex(t, br), false))
+	f.wait("the bridge is not VLAN-aware", func() bool { return !f.Bridges[br].VLANFiltering })
+	p := addTap(t, "vnet0")
+	enslave(t, p.index, br)
+	f.wantPort("the tap forwards", p.index, func(p vswitch.Port) bool { return p.Up && p.STP == vswitch.STPForwarding })
+	key := vswitch.FDBKey{Bridge: br, MAC: mac(1)}
+	p.send(t, key.MAC)
+	f.wantEntry("an address is learned", key, p.index)
+	twins := func() (n int) {
+		for k := range fresh(t, Options{}).FDB {
+			if k.MAC == key.MAC && k.VLAN != 0 {
+				n++
+			}
+		}
+		return n
+	}
+	must(t, f.Refresh([]vswitch.FDBEntry{f.FDB[key]}))
+	if n := twins(); n != 1 {
+		t.Fatalf("a refresh has made %d entries in VLANs, not 1: the rule is not needed any more", n)
+	}
+	must(t, netlink.BridgeVlanAddRange(byIndex(t, p.index), 100, 200, false, false, false, true))
+	f.wantVLANs(p.index, "1 pvid untagged, 100-200")
+	must(t, f.Refresh([]vswitch.FDBEntry{f.FDB[key]}))
+	if n := twins(); n != 1 {
+		t.Errorf("there are %d entries in VLANs after a refresh, want 1", n)
+	}
+}
