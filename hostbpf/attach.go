@@ -85,25 +85,39 @@ func (d *Datapath) attach(c vswitch.PortConfig, at vswitch.Hook) (hook, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attaching %s to %s: %w", hookNames[c.Role][at], deviceName(c.Ifindex), err)
 	}
-	return d.pin(c, at, l)
+	return d.pin(linkName(c.Role, at, c.Ifindex), at, l)
 }
 
+// attachXDP puts the program on the device that carries the port's frames, where it
+// may be already for another port.
 func (d *Datapath) attachXDP(c vswitch.PortConfig) (hook, error) {
-	if reason, err := foreignXDP(c.Ifindex); err != nil {
+	device := c.XDPDevice()
+	if s := d.shared[device]; s != nil {
+		s.ports++
+		return s, nil
+	}
+	if reason, err := foreignXDP(device); err != nil {
 		return nil, err
 	} else if reason != nil {
+		if device != c.Ifindex { // its frames meet the bridge's port after that
+			return nil, noXDP("%s", reason.Text)
+		}
 		return nil, &vswitch.HeldError{Reason: *reason}
 	}
-	if err := checkXDPFeatures(c.Ifindex); err != nil {
+	if err := checkXDPFeatures(device); err != nil {
 		return nil, err
 	}
 	l, err := link.AttachXDP(link.XDPOptions{
-		Program: d.program(c.Role, vswitch.HookXDP), Interface: c.Ifindex, Flags: link.XDPDriverMode,
+		Program: d.program(c.Role, vswitch.HookXDP), Interface: device, Flags: link.XDPDriverMode,
 	})
 	if err != nil {
-		return nil, xdpRefused(c.Ifindex, err)
+		return nil, xdpRefused(device, err)
 	}
-	return d.pin(c, vswitch.HookXDP, l)
+	h, err := d.pin(linkName(c.Role, vswitch.HookXDP, device), vswitch.HookXDP, l)
+	if err != nil {
+		return nil, err
+	}
+	return d.share(device, h, 1), nil
 }
 
 // xdpRefused puts what a driver means by its errno into words.
@@ -123,17 +137,19 @@ func xdpRefused(ifindex int, err error) error {
 
 // noXDP is how a device is refused its XDP hook. tc still serves it.
 func noXDP(format string, args ...any) error {
-	return &vswitch.HeldError{Reason: vswitch.HoldReason{
-		Code: vswitch.HoldNoXDP, Text: fmt.Sprintf(format, args...) + "; its frames go by tc",
-	}}
+	return &vswitch.HeldError{Reason: withoutXDP(format, args...)}
+}
+
+func withoutXDP(format string, args ...any) vswitch.HoldReason {
+	return vswitch.HoldReason{Code: vswitch.HoldNoXDP, Text: fmt.Sprintf(format, args...) + "; its frames go by tc"}
 }
 
 func linkName(role vswitch.Role, at vswitch.Hook, ifindex int) string {
 	return fmt.Sprintf("%s-%d", hookNames[role][at], ifindex)
 }
 
-func (d *Datapath) pin(c vswitch.PortConfig, at vswitch.Hook, l link.Link) (hook, error) {
-	path := d.pins.linkPath(linkName(c.Role, at, c.Ifindex))
+func (d *Datapath) pin(name string, at vswitch.Hook, l link.Link) (hook, error) {
+	path := d.pins.linkPath(name)
 	// A pin of that name belongs to a device that is gone: numbers of devices
 	// are not used again while the device is there.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -145,6 +161,31 @@ func (d *Datapath) pin(c vswitch.PortConfig, at vswitch.Hook, l link.Link) (hook
 		return nil, fmt.Errorf("pinning %s: %w", path, err)
 	}
 	return &pinnedLink{Link: l, name: kindOf[at]}, nil
+}
+
+// A sharedHook is an XDP program that several ports have: those whose frames one
+// device carries. It is detached with the last of them.
+type sharedHook struct {
+	hook
+	ports int
+	gone  func()
+}
+
+// share makes a device's hook one for some ports.
+func (d *Datapath) share(device int, h hook, ports int) *sharedHook {
+	d.shared[device] = &sharedHook{h, ports, func() { delete(d.shared, device) }}
+	return d.shared[device]
+}
+
+func (s *sharedHook) detach() error { return s.drop(s.hook.detach) }
+func (s *sharedHook) close() error  { return s.drop(s.hook.close) }
+
+func (s *sharedHook) drop(last func() error) error {
+	if s.ports--; s.ports > 0 {
+		return nil
+	}
+	s.gone()
+	return last()
 }
 
 // hooks are what is attached to one port.

@@ -32,8 +32,11 @@ type Datapath struct {
 	flows  []uint64
 	fdb    *fdbTable
 	graves *graveyard
-	held   map[int]*portState // by ifindex
+	held   map[int]*portState  // by ifindex
+	shared map[int]*sharedHook // XDP programs, by the ifindex of their device
 	closes []func()
+	untag  Devices      // whose VLAN tags may be shown
+	stuck  map[int]bool // devices, by ifindex, that go on to hide them
 }
 
 // Open loads the datapath. If one is pinned it is adopted: its ports, entries,
@@ -47,7 +50,7 @@ func Open(o Options) (_ *Datapath, err error) {
 	if err := checkKernel(); err != nil {
 		return nil, err
 	}
-	d := &Datapath{held: map[int]*portState{}}
+	d := &Datapath{held: map[int]*portState{}, shared: map[int]*sharedHook{}, stuck: map[int]bool{}}
 	defer func() {
 		if err != nil {
 			d.release()
@@ -187,7 +190,7 @@ func (d *Datapath) Close(keep bool) (err error) {
 		for ifindex := range d.held {
 			err = errors.Join(err, d.DeletePort(ifindex))
 		}
-		err = errors.Join(err, d.DetachLossCounters(), d.pins.remove())
+		err = errors.Join(err, d.hideTagsAgain(), d.DetachLossCounters(), d.pins.remove())
 	}
 	d.release()
 	return err

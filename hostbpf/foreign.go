@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/cilium/ebpf"
@@ -16,7 +17,7 @@ import (
 // Holds looks for reasons to hold ports back that lie in their devices, and that
 // no event tells of: other people's tc programs, NICs that hide tags, and guests
 // that were promoted wrongly. It gives them by ifindex; a device that has just gone
-// has none.
+// has none. What takes VLAN tags out of frames is switched off where ShowTags allows.
 //
 // XDP is looked at when a port is attached: nobody can put another program
 // beside ours later, and one on a tap runs before our hook as it always did.
@@ -25,15 +26,35 @@ func (d *Datapath) Holds(ports map[int]vswitch.Port) (map[int][]vswitch.HoldReas
 	if err != nil {
 		return nil, err
 	}
-	found, err := foreignTC(maps.Keys(ports), own)
+	devices := map[int]bool{}
+	for ifindex, p := range ports {
+		devices[ifindex] = true
+		for _, below := range below(ifindex, p) {
+			devices[below] = true
+		}
+	}
+	onDevices, err := foreignTC(maps.Keys(devices), own)
 	if err != nil {
 		return nil, err
 	}
+	found := map[int][]vswitch.HoldReason{}
 	for ifindex, p := range ports {
+		found[ifindex] = slices.Clone(onDevices[ifindex])
 		var reason *vswitch.HoldReason
 		switch p.Role {
 		case vswitch.RoleUplink:
-			reason = hiddenTags(ifindex)
+			// XDP would go past what is between it and the port.
+			for _, below := range below(ifindex, p) {
+				for _, r := range onDevices[below] {
+					found[ifindex] = append(found[ifindex], withoutXDP("%s", r.Text))
+				}
+			}
+			if p.Carrier.TPID != 0 {
+				if r, err := foreignXDP(ifindex); err == nil && r != nil {
+					found[ifindex] = append(found[ifindex], withoutXDP("%s", r.Text))
+				}
+			}
+			reason = d.hiddenTags(ifindex, p)
 		case vswitch.RoleGuest:
 			if reason, err = d.partialFrames(ifindex); err != nil {
 				return nil, err
@@ -42,8 +63,21 @@ func (d *Datapath) Holds(ports map[int]vswitch.Port) (map[int][]vswitch.HoldReas
 		if reason != nil {
 			found[ifindex] = append(found[ifindex], *reason)
 		}
+		if len(found[ifindex]) == 0 {
+			delete(found, ifindex)
+		}
 	}
 	return found, nil
+}
+
+// below gives the devices below a port's own that XDP meets its frames at.
+func below(ifindex int, p vswitch.Port) (devices []int) {
+	for _, device := range append(p.Carrier.Members[:], p.Carrier.Ifindex) {
+		if device != 0 && device != ifindex {
+			devices = append(devices, device)
+		}
+	}
+	return devices
 }
 
 func (d *Datapath) ownPrograms() (map[ebpf.ProgramID]bool, error) {

@@ -55,7 +55,7 @@ type hooksPort struct {
 	MaxFrame      uint32
 	Role          uint32
 	Vlan          uint32
-	Unused        uint32
+	Carrier       uint32
 }
 
 type hooksPortFlags uint32
@@ -66,6 +66,14 @@ const (
 	hooksPortFlagsPORT_ISOLATED hooksPortFlags = 4
 	hooksPortFlagsPORT_QUEUED   hooksPortFlags = 8
 	hooksPortFlagsPORT_UNMERGED hooksPortFlags = 16
+)
+
+type hooksPortIndexBits uint32
+
+const (
+	hooksPortIndexBitsPORT_CARRIER hooksPortIndexBits = 32768
+	hooksPortIndexBitsPORT_VLAN    hooksPortIndexBits = 16384
+	hooksPortIndexBitsPORT_VLAN_AD hooksPortIndexBits = 4096
 )
 
 type hooksPortVlans struct {
@@ -92,6 +100,7 @@ const (
 	hooksTableSizesPORT_SLOTS        hooksTableSizes = 1024
 	hooksTableSizesPORT_INDEX_SIZE   hooksTableSizes = 16384
 	hooksTableSizesPORT_INDEX_PROBES hooksTableSizes = 4
+	hooksTableSizesPORT_INDEX_STRIDE hooksTableSizes = 61
 	hooksTableSizesFDB_BUCKET_BITS   hooksTableSizes = 15
 	hooksTableSizesFDB_BUCKETS       hooksTableSizes = 32768
 	hooksTableSizesFDB_WAYS          hooksTableSizes = 4

@@ -45,7 +45,7 @@ type lossesPort struct {
 	MaxFrame      uint32
 	Role          uint32
 	Vlan          uint32
-	Unused        uint32
+	Carrier       uint32
 }
 
 type lossesPortVlans struct {

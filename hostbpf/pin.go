@@ -25,6 +25,7 @@ const layoutVersion = "v2"
 //	ROOT/v2/maps/NAME            each map
 //	ROOT/v2/links/HOOK-IFINDEX   each attachment to a device
 //	ROOT/v2/links/TRACEPOINT     each loss counter
+//	ROOT/v2/rxvlan/IFINDEX       what was switched off of a device, as a symbolic link
 //
 // ROOT stays locked while it is open, so that there is one writer.
 type pinDir struct {

@@ -1,15 +1,14 @@
 package hostbpf
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
 const (
-	portSlots      = uint32(hooksTableSizesPORT_SLOTS)
-	portIndexSize  = uint32(hooksTableSizesPORT_INDEX_SIZE)
-	portIndexTries = uint32(hooksTableSizesPORT_INDEX_PROBES)
+	portSlots = uint32(hooksTableSizesPORT_SLOTS)
 
 	// PortCapacity is how many ports the datapath takes.
 	PortCapacity = int(portSlots) - 1
@@ -19,11 +18,13 @@ const (
 // which bpf/ports.h reads. A slot's ifindex and bridge never change while it is
 // in use, and it is used again only after a grace period.
 type portTable struct {
-	slots  []hooksPort
-	vlans  []hooksPortVlans // by slot
-	index  []uint64
-	graves *graveyard
-	free   []uint32
+	slots []hooksPort
+	vlans []hooksPortVlans // by slot
+	index portIndex
+	// carried are what frames of a slot are known by besides its own device.
+	carried map[uint32][]indexKey
+	graves  *graveyard
+	free    []uint32
 	// nextBridge is the number that the next new bridge gets. Numbers are not
 	// used again before all 65,535 have been.
 	nextBridge uint32
@@ -35,21 +36,26 @@ type bridgeRef struct{ ifindex, ports int }
 
 // newPortTable takes over the slots in use.
 func newPortTable(slots []hooksPort, vlans []hooksPortVlans, index []uint64, graves *graveyard) *portTable {
-	t := &portTable{slots: slots, vlans: vlans, index: index, graves: graves, nextBridge: 1, bridges: map[uint32]*bridgeRef{}}
-	indexed := map[uint32]bool{}
-	for i, slot := range index {
-		if slot == 0 {
-			continue
-		}
-		if slot >= uint64(len(slots)) || slots[slot].Ifindex == 0 {
-			atomic.StoreUint64(&index[i], 0)
-			continue
-		}
-		indexed[uint32(slot)] = true
+	t := &portTable{
+		slots: slots, vlans: vlans, index: portIndex{index, map[uint32]int{}}, carried: map[uint32][]indexKey{},
+		graves: graves, nextBridge: 1, bridges: map[uint32]*bridgeRef{},
 	}
+	indexed := func(slot uint32) bool {
+		return slot != 0 && slot < uint32(len(slots)) && slots[slot].Ifindex != 0 &&
+			t.index.slot(deviceKey(slots[slot].Ifindex)) == slot
+	}
+	t.index.adopt(func(k indexKey, slot uint32) bool {
+		if !indexed(slot) {
+			return false
+		}
+		if k != deviceKey(slots[slot].Ifindex) {
+			t.carried[slot] = append(t.carried[slot], k)
+		}
+		return true
+	})
 	for slot := uint32(len(slots)) - 1; slot > 0; slot-- {
 		p := &slots[slot]
-		if !indexed[slot] {
+		if !indexed(slot) {
 			// Its writer ended in the midst of adding or removing it. The VLANs of a
 			// free slot are not so much as looked at, which would take up memory.
 			if *p != (hooksPort{}) {
@@ -93,8 +99,8 @@ func (t *portTable) newBridge(ifindex int) (uint32, error) {
 
 // add puts a port into a free slot, closed in both directions.
 func (t *portTable) add(c vswitch.PortConfig) (slot uint32, err error) {
-	place, ok := t.place(uint32(c.Ifindex))
-	if len(t.free) == 0 || !ok {
+	own := deviceKey(uint32(c.Ifindex))
+	if _, room, _ := t.index.find(own); len(t.free) == 0 || !room {
 		return 0, &vswitch.HeldError{Reason: vswitch.Hold(vswitch.HoldCapacity,
 			"the datapath has no room for another port: it takes %d; move guests to another host", PortCapacity)}
 	}
@@ -110,18 +116,32 @@ func (t *portTable) add(c vswitch.PortConfig) (slot uint32, err error) {
 	t.slots[slot] = hooksPort{
 		Ifindex: uint32(c.Ifindex), BridgeIfindex: uint32(c.Bridge), Bridge: number, Role: uint32(c.Role),
 	}
-	atomic.StoreUint64(&t.index[place], uint64(slot))
+	t.index.put(own, slot)
 	return slot, nil
 }
 
-// place finds where in the index a new port goes.
-func (t *portTable) place(ifindex uint32) (uint32, bool) {
-	for i := range portIndexTries {
-		if at := (ifindex + i) % portIndexSize; t.index[at] == 0 {
-			return at, true
+// carry makes the frames that XDP meets elsewhere the port's. If there is no room for
+// one more device or VLAN, all is as it was.
+func (t *portTable) carry(slot uint32, c vswitch.Carrier) error {
+	had, want := t.carried[slot], keysOf(c)
+	for i, k := range want {
+		if t.index.put(k, slot) {
+			continue
+		}
+		for _, k := range want[:i] {
+			if !slices.Contains(had, k) {
+				t.index.remove(k, slot)
+			}
+		}
+		return noXDP("the datapath has no room for the frames that %s carries", deviceName(int(k.ifindex())))
+	}
+	for _, k := range had {
+		if !slices.Contains(want, k) {
+			t.index.remove(k, slot)
 		}
 	}
-	return 0, false
+	t.carried[slot] = want
+	return nil
 }
 
 // set opens and closes a port's directions.
@@ -143,6 +163,10 @@ func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
 		flags |= hooksPortFlagsPORT_QUEUED
 	}
 	p := &t.slots[slot]
+	p.Carrier = 0
+	if c.XDP {
+		p.Carrier = uint32(c.XDPDevice())
+	}
 	t.setVLANs(slot, c)
 	// A shorter limit comes into force before the port opens, a longer one never
 	// early: the flags are stored between.
@@ -157,11 +181,10 @@ func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
 func (t *portTable) remove(slot uint32) {
 	p := &t.slots[slot]
 	atomic.StoreUint32((*uint32)(&p.Flags), 0)
-	for i := range portIndexTries {
-		if at := (p.Ifindex + i) % portIndexSize; t.index[at] == uint64(slot) {
-			atomic.StoreUint64(&t.index[at], 0)
-		}
+	for _, k := range append(t.carried[slot], deviceKey(p.Ifindex)) {
+		t.index.remove(k, slot)
 	}
+	delete(t.carried, slot)
 	if b := t.bridges[p.Bridge]; b.ports > 1 {
 		b.ports--
 	} else {
@@ -182,6 +205,19 @@ func (t *portTable) config(slot uint32) vswitch.PortConfig {
 		In: p.Flags&hooksPortFlagsPORT_IN != 0, Out: p.Flags&hooksPortFlagsPORT_OUT != 0,
 		VLANProtocol: tpid, VLANs: vlans, Unmerged: p.Flags&hooksPortFlagsPORT_UNMERGED != 0,
 		Isolated: p.Flags&hooksPortFlagsPORT_ISOLATED != 0, Queued: p.Flags&hooksPortFlagsPORT_QUEUED != 0,
-		MaxFrame: int(p.MaxFrame),
+		MaxFrame: int(p.MaxFrame), Carrier: t.carrier(slot),
 	}
+}
+
+func (t *portTable) carrier(slot uint32) (c vswitch.Carrier) {
+	if len(t.carried[slot]) == 0 && t.slots[slot].Carrier == t.slots[slot].Ifindex {
+		return c
+	}
+	c.Ifindex = int(t.slots[slot].Carrier)
+	keys := slices.Sorted(slices.Values(t.carried[slot]))
+	for i, k := range keys[:min(len(keys), len(c.Members))] {
+		c.Members[i] = int(k.ifindex())
+		c.TPID, c.VLAN = k.tag()
+	}
+	return c
 }

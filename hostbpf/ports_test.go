@@ -8,16 +8,7 @@ import (
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
-// slotOf is port_slot() of bpf/ports.h.
-func slotOf(t *portTable, ifindex uint32) uint32 {
-	for i := range portIndexTries {
-		slot := uint32(t.index[(ifindex+i)%portIndexSize])
-		if slot != 0 && t.slots[slot].Ifindex == ifindex {
-			return slot
-		}
-	}
-	return 0
-}
+func slotOf(t *portTable, ifindex uint32) uint32 { return t.index.slot(deviceKey(ifindex)) }
 
 func newPorts() *portTable {
 	return newPortTable(make([]hooksPort, portSlots), make([]hooksPortVlans, portSlots), make([]uint64, portIndexSize), &graveyard{})
@@ -70,7 +61,7 @@ func TestPortTableAgainstMap(t *testing.T) {
 	if ports != len(held) {
 		t.Errorf("bridges count %d ports, want %d", ports, len(held))
 	}
-	adopted := newPortTable(table.slots, table.vlans, table.index, &graveyard{})
+	adopted := newPortTable(table.slots, table.vlans, table.index.entries, &graveyard{})
 	if got := PortCapacity - len(adopted.free); got != len(held) {
 		t.Errorf("adopted %d ports, want %d", got, len(held))
 	}

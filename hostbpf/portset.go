@@ -19,6 +19,13 @@ type portState struct {
 
 func (d *Datapath) adoptPorts() error {
 	attached, err := d.adoptHooks()
+	xdp := map[int]hook{}
+	for ifindex, h := range attached {
+		if h[vswitch.HookXDP] != nil {
+			xdp[ifindex], h[vswitch.HookXDP] = h[vswitch.HookXDP], nil
+			attached[ifindex] = h
+		}
+	}
 	for i := range d.ports.slots {
 		slot := uint32(i)
 		c := d.ports.config(slot)
@@ -27,6 +34,7 @@ func (d *Datapath) adoptPorts() error {
 		}
 		h := attached[c.Ifindex]
 		delete(attached, c.Ifindex)
+		h[vswitch.HookXDP] = d.adoptXDP(xdp, int(d.ports.slots[slot].Carrier))
 		c.Attach, c.XDP = h[vswitch.HookTC] != nil, h[vswitch.HookXDP] != nil
 		d.held[c.Ifindex] = &portState{slot: slot, hooks: h, config: c}
 	}
@@ -40,12 +48,29 @@ func (d *Datapath) adoptPorts() error {
 	for _, h := range attached {
 		err = errors.Join(err, h.detach())
 	}
+	for ifindex, h := range xdp {
+		if d.shared[ifindex] == nil {
+			err = errors.Join(err, h.detach())
+		}
+	}
 	d.closes = append(d.closes, func() {
 		for _, s := range d.held {
 			s.hooks.close()
 		}
 	})
 	return err
+}
+
+// adoptXDP gives a port the XDP program of a device, of those that are attached.
+func (d *Datapath) adoptXDP(attached map[int]hook, device int) hook {
+	switch {
+	case attached[device] == nil:
+		return nil
+	case d.shared[device] == nil:
+		return d.share(device, attached[device], 1)
+	}
+	d.shared[device].ports++
+	return d.shared[device]
 }
 
 // Ports implements vswitch.Datapath.
@@ -75,8 +100,8 @@ func (d *Datapath) Hooks(ifindex int) (kinds []string) {
 // SetPort implements vswitch.Datapath.
 func (d *Datapath) SetPort(c vswitch.PortConfig) error {
 	old := d.held[c.Ifindex]
-	if old != nil && old.config.Role != c.Role {
-		// Other programs: nothing of the old port fits.
+	if old != nil && (old.config.Role != c.Role || old.config.XDP && c.XDP && old.config.XDPDevice() != c.XDPDevice()) {
+		// Other programs, or elsewhere: nothing of the old port fits.
 		if err := d.DeletePort(c.Ifindex); err != nil {
 			return err
 		}
@@ -89,6 +114,11 @@ func (d *Datapath) SetPort(c vswitch.PortConfig) error {
 	fresh, err := d.attachWanted(s)
 	if err == nil && (old == nil || old.config.Bridge != c.Bridge) {
 		s.slot, err = d.newSlot(c)
+	}
+	if err == nil {
+		if err = d.ports.carry(s.slot, c.Carrier); err != nil && (old == nil || old.slot != s.slot) {
+			d.freeSlot(s.slot)
+		}
 	}
 	if err != nil {
 		err = errors.Join(err, fresh.detach())

@@ -29,6 +29,8 @@ type PortConfig struct {
 	// Attach says whether the port's tc hook is wanted, XDP whether its XDP hook is
 	// as well. Without either, frames from the port never meet the datapath.
 	Attach, XDP bool
+	// Carrier says where XDP meets the port's frames; zero without XDP.
+	Carrier Carrier
 	// In and Out say whether frames may come in and leave by the fast path.
 	In, Out bool
 	// Queued says that frames may leave only through the port's qdisc: by tc.
@@ -145,6 +147,9 @@ func planPort(br Bridge, p Port, held []HoldReason) PlannedPort {
 			VLANs:    p.TakenVLANs,
 			MaxFrame: p.MTU + ethernetHeader,
 		},
+	}
+	if planned.Config.XDP {
+		planned.Config.Carrier = p.Carrier
 	}
 	if br.VLANFiltering {
 		planned.Config.VLANProtocol, planned.Config.VLANs = br.VLANProtocol, p.VLANs

@@ -49,7 +49,7 @@ func port(ifindex int, change func(*vswitch.Port)) func(*vswitch.Observation) {
 }
 
 func veth(mtu int) func(*vswitch.Observation) {
-	return port(uplink0, func(p *vswitch.Port) { p.Kind, p.MTU = "veth", mtu })
+	return port(uplink0, func(p *vswitch.Port) { p.Kind, p.MTU, p.VethMTU = "veth", mtu, mtu })
 }
 
 func xdp(mode vswitch.XDPMode) func(*vswitch.Observation) {

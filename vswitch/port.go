@@ -56,6 +56,10 @@ type Port struct {
 	// TakenVLANs are those of VLAN devices on top of the port, which get the frames
 	// before the bridge can; nil for none.
 	TakenVLANs *VLANSet
+	// Carrier says where XDP meets an uplink's frames.
+	Carrier Carrier
+	// VethMTU is the largest MTU of the veths that it meets them at; 0: there are none.
+	VethMTU int
 	// Promoted says that the port's guest is known to send complete frames alone:
 	// with their checksums, and no longer than the MTU. It gets native XDP.
 	Promoted bool

@@ -27,9 +27,9 @@ const vethMTU = 3500
 
 // without says why the uplink is to do without native XDP; "" if it need not.
 func (m XDPMode) without(uplink Port) string {
-	veth := uplink.Kind == "veth"
+	veth := uplink.VethMTU > 0
 	switch {
-	case veth && uplink.MTU > vethMTU:
+	case uplink.VethMTU > vethMTU:
 		return fmt.Sprintf("a veth with XDP and an MTU above %d crashes the kernel when its frames reach a tap; its frames go by tc", vethMTU)
 	case m == XDPNever:
 		return `the configuration says xdp = "never"; frames go by tc`

@@ -105,6 +105,7 @@ func run(o options) (err error) {
 	keep := dp.Adopted()
 	defer func() { err = errors.Join(err, dp.Close(keep)) }()
 	dp.Choose(hostbpf.Choice{BulkFrame: c.BulkFrame, BulkIdle: c.BulkIdle})
+	dp.ShowTags(c.ShowTags)
 	if err := dp.AttachLossCounters(); err != nil {
 		log.Warn("frames lost after their verdict are not counted", "error", err)
 	}

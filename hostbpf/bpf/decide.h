@@ -13,15 +13,14 @@ struct way {
 	__u32 tag;     /* that it leaves with */
 };
 
-/* Says what to do with a frame. *slot is the ingress port's, for the counters. */
-static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, struct way *way)
+/* Says what to do with a frame that has come in by the port in a slot. */
+static __always_inline enum verdict decide(const struct frame *f, __u32 slot, struct way *way)
 {
 	__u64 now = bpf_jiffies64();
-	struct port *in = NULL;
 	__u32 zero = 0, *seen, dest, vid = 0;
+	struct port *in = bpf_map_lookup_elem(&ports, &slot);
 
-	*slot = port_slot(f->ifindex, &in);
-	if (!*slot || !in)
+	if (!slot || !in)
 		return VERDICT_PASS_NO_PORT;
 	struct switch_control *ctl = bpf_map_lookup_elem(&control, &zero);
 
@@ -41,10 +40,10 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, s
 		if (f->tag && (f->tag ^ in->vlan) >> 16)
 			return VERDICT_PASS_TAGGED;
 		vid = f->tag & VLAN_VID ?: in->vlan & VLAN_VID;
-		if (!(port_vlan(*slot, vid) & VLAN_MEMBER))
+		if (!(port_vlan(slot, vid) & VLAN_MEMBER))
 			return VERDICT_PASS_VLAN;
 		way->tag = (in->vlan & ~0xffff) | (f->tag & 0xffff & ~VLAN_VID) | vid;
-	} else if (f->tag && port_vlan(*slot, f->tag) & VLAN_MEMBER) {
+	} else if (f->tag && port_vlan(slot, f->tag) & VLAN_MEMBER) {
 		return VERDICT_PASS_VLAN;
 	}
 
@@ -55,7 +54,7 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, s
 		return VERDICT_PASS_BULK;
 
 	dest = fdb_find(ctl, in->bridge, fdb_key(f->eth->h_source, vid), &seen);
-	if (!dest || (dest & 0xffff) != *slot)
+	if (!dest || (dest & 0xffff) != slot)
 		return VERDICT_PASS_LEARN;
 	/* Written rarely, so that CPUs don't pull the line from each other. */
 	if ((__u32)now - *seen >= ctl->seen_every)
@@ -66,7 +65,7 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 *slot, s
 		return VERDICT_PASS_UNKNOWN;
 	if (dest == FDB_HOST)
 		return VERDICT_PASS_HOST;
-	if (dest == *slot)
+	if (dest == slot)
 		return VERDICT_PASS_SAME_PORT;
 	struct port *to = bpf_map_lookup_elem(&ports, &dest);
 

@@ -35,7 +35,7 @@ static __always_inline __u64 flow_mix(__u64 h, __u64 v)
 static __always_inline __u64 flow_hash(const struct switch_control *ctl, const struct frame *f)
 {
 	/* The type stands behind the tag, and what it is the type of behind the type. */
-	const __be16 *type = (const void *)&f->eth->h_proto + (f->tag ? VLAN_LEN : 0);
+	const __be16 *type = (const void *)&f->eth->h_proto + f->tags;
 	const struct iphdr *ip = (const void *)(type + 1);
 	const struct ipv6hdr *ip6 = (const void *)(type + 1);
 	const void *end = f->end;

@@ -10,9 +10,9 @@
  * how they send it; what becomes of it is decided in one place. */
 struct frame {
 	const struct ethhdr *eth; /* NULL: the first buffer holds no whole header */
-	__u32 ifindex;            /* of the port that it came in by */
-	__u32 len; /* without a tag, from the destination address on; 0: cut to fit later */
-	__u32 tag; /* see vlan.h */
+	__u32 len;  /* without tags, from the destination address on; 0: cut to fit later */
+	__u32 tag;  /* that the port sees; see vlan.h */
+	__u32 tags; /* bytes of tags before its type */
 	bool multi_buffer;
 	const void *end; /* of the first buffer */
 	bool choose;     /* whether bulk TCP should go another way */

@@ -14,6 +14,7 @@ const struct {
 	enum verdict verdicts;
 	enum table_sizes sizes;
 	enum hook hooks;
+	enum port_index_bits index;
 } * go_needs __attribute__((unused));
 
 /* Bytes of the headers of Ethernet, a tag and a PPPoE session, without all of which
@@ -27,7 +28,6 @@ static __always_inline int xdp(struct xdp_md *ctx, bool choose, bool complete)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct frame f = {
-		.ifindex = ctx->ingress_ifindex,
 		.len = end - data,
 		.multi_buffer = bpf_xdp_get_buff_len(ctx) > (__u64)(end - data),
 		.end = end,
@@ -35,25 +35,38 @@ static __always_inline int xdp(struct xdp_md *ctx, bool choose, bool complete)
 		.avoid = PORT_QUEUED,
 	};
 	struct way way = {};
+	__u32 slot = port_find(ctx->ingress_ifindex, 0), tag = 0, carried;
+	bool inner = false;
 	enum verdict v;
-	__u32 slot;
 	int action = XDP_PASS;
 
 	if (data + SHORTEST <= end) {
 		f.eth = data;
 		if (is_tpid(f.eth->h_proto)) {
-			f.tag = bpf_ntohs(f.eth->h_proto) << 16 | bpf_ntohs(*(__be16 *)(f.eth + 1));
+			f.tag = tag =
+				bpf_ntohs(f.eth->h_proto) << 16 | bpf_ntohs(*(__be16 *)(f.eth + 1));
+			f.tags = VLAN_LEN;
 			f.len -= VLAN_LEN;
 		}
 	}
-	v = decide(&f, &slot, &way);
+	if (tag && slot & PORT_CARRIER) {
+		carried = port_find(ctx->ingress_ifindex, vlan_key(tag));
+		if (carried) {
+			slot = carried;
+			f.tag = 0;
+			inner = is_tpid(*((__be16 *)(f.eth + 1) + 1));
+		}
+	}
+	slot &= ~PORT_CARRIER;
+	/* The VLAN device takes one tag off: what is to become of two is for tc. */
+	v = inner ? VERDICT_PASS_TAGGED : decide(&f, slot, &way);
 	if (v == VERDICT_REDIRECTED && !complete && partial(f.eth, end))
 		v = VERDICT_PASS_PARTIAL;
 	if (v == VERDICT_REDIRECTED) {
 		action = bpf_redirect_map(&tx_ports, way.ifindex, XDP_PASS);
 		if (action != XDP_REDIRECT) {
 			v = VERDICT_PASS_NO_DEVICE;
-		} else if (way.tag != f.tag && !xdp_retag(ctx, f.tag, way.tag)) {
+		} else if (way.tag != tag && !xdp_retag(ctx, tag, way.tag)) {
 			v = VERDICT_PASS_NO_ROOM;
 			action = XDP_PASS;
 		}
@@ -75,18 +88,17 @@ static __always_inline int tc(struct __sk_buff *skb)
 	void *data = (void *)(long)*(volatile __u32 *)&skb->data;
 	void *end = (void *)(long)*(volatile __u32 *)&skb->data_end;
 	struct frame f = {
-		.ifindex = skb->ifindex,
 		/* A frame to be segmented later goes out in pieces that fit. */
 		.len = skb->gso_size ? 0 : skb->len,
 		.tag = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) << 16 | skb->vlan_tci : 0,
 	};
+	__u32 slot = port_find(skb->ifindex, 0) & ~PORT_CARRIER;
 	struct way way = {};
 	enum verdict v;
-	__u32 slot;
 
 	if (data + SHORTEST <= end)
 		f.eth = data;
-	v = decide(&f, &slot, &way);
+	v = decide(&f, slot, &way);
 	if (v == VERDICT_REDIRECTED && way.tag != f.tag && !tc_retag(skb, f.tag, way.tag))
 		v = VERDICT_PASS_NO_ROOM;
 	count(slot, HOOK_TC, v);

@@ -55,12 +55,11 @@ int BPF_PROG(devmap_xmit, const struct net_device *from, const struct net_device
 	__u32 ifindex = to->ifindex, zero = 0, slot;
 	struct switch_control *ctl = bpf_map_lookup_elem(&control, &zero);
 	struct flush_counts *c;
-	struct port *port;
 
 	/* Numbers of devices repeat in other network namespaces. */
 	if (!ctl || to->nd_net.net->ns.inum != ctl->netns)
 		return 0;
-	slot = port_slot(ifindex, &port);
+	slot = port_find(ifindex, 0) & ~PORT_CARRIER;
 	if (!slot)
 		return 0;
 	c = bpf_map_lookup_elem(&flushes, &slot);

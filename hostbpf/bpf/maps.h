@@ -38,7 +38,9 @@ struct {
 	__type(value, struct port_vlans);
 } port_vlans SEC(".maps");
 
-/* ifindex modulo its size → slot, with a few probes: numbers of devices grow for
+/* What frames of a device, or of one of its VLANs, are to the datapath, each by one
+ * store: ifindex << 32 | what vlan_key() gives << 16 | slot | PORT_CARRIER. An entry is
+ * found at its ifindex modulo the size, with a few probes: numbers of devices grow for
  * ever, but ports alive at one time hardly ever share a remainder. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

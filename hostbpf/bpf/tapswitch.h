@@ -76,6 +76,7 @@ enum table_sizes {
 	PORT_SLOTS = 1024, /* slot 0 stands for no port */
 	PORT_INDEX_SIZE = 16384,
 	PORT_INDEX_PROBES = 4,
+	PORT_INDEX_STRIDE = 61, /* between the VLANs of one device, which never meet */
 	FDB_BUCKET_BITS = 15,
 	FDB_BUCKETS = 1 << FDB_BUCKET_BITS,
 	FDB_WAYS = 4,      /* of 16 bytes: a bucket is one cache line */
@@ -85,6 +86,13 @@ enum table_sizes {
 	FLOW_BITS = 16,
 	FLOWS = 1 << FLOW_BITS,
 	VLAN_WORDS = 4096 / 32,
+};
+
+/* Parts of an entry of the port index, beside ifindex, VLAN and slot. */
+enum port_index_bits {
+	PORT_CARRIER = 0x8000, /* the device has VLANs that are ports of their own */
+	PORT_VLAN = 0x4000,    /* the entry is about one VLAN */
+	PORT_VLAN_AD = 0x1000, /* whose TPID is 802.1ad's */
 };
 
 /* One port, by slot. ifindex and bridge of a slot in use never change; flags
@@ -97,7 +105,7 @@ struct port {
 	__u32 max_frame; /* bytes from the destination address on */
 	__u32 role;      /* vswitch.Role, for the daemon that adopts the port */
 	__u32 vlan;      /* of a VLAN-aware bridge: its TPID << 16 | the port's PVID; else 0 */
-	__u32 unused;
+	__u32 carrier;   /* ifindex of the device that has its XDP program, for the daemon */
 };
 
 /* What a VLAN is to a port, two bits. On a bridge that is not VLAN-aware VLAN_MEMBER

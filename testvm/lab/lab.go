@@ -204,7 +204,7 @@ func (l *Lab) makeBridge() error {
 	if err := l.Host.netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("making %s: %w", BridgeDev, err)
 	}
-	if err := l.Host.setForwardDelay(BridgeDev, 0); err != nil {
+	if err := l.Host.SetForwardDelay(BridgeDev, 0); err != nil {
 		return err
 	}
 	if !l.opts.HostIPv6 {
@@ -243,9 +243,9 @@ func (l *Lab) makeBridge() error {
 	return nil
 }
 
-// setForwardDelay sets how long a bridge's new ports wait before they forward,
+// SetForwardDelay sets how long a bridge's new ports wait before they forward,
 // also without STP. The netlink package has no attribute for it.
-func (n *Node) setForwardDelay(bridge string, ticks uint32) error {
+func (n *Node) SetForwardDelay(bridge string, ticks uint32) error {
 	index, err := n.Ifindex(bridge)
 	if err != nil {
 		return err

@@ -19,6 +19,7 @@ const (
 	kindTap    = "tun" // taps and TUN devices share a kind
 	kindBond   = "bond"
 	kindVLAN   = "vlan"
+	kindVeth   = "veth"
 
 	kindHardware = "device"
 	// kindSoftware is for devices without a kind and without hardware.
@@ -49,6 +50,11 @@ type link struct {
 
 	// Of a VLAN device.
 	vlan vswitch.VLAN
+	tpid uint16
+
+	// Of a device of a bond.
+	bonded bool
+	active bool // the bond takes its frames
 
 	// Of a bridge port.
 	port     bool
@@ -124,8 +130,11 @@ func (l *link) parseInfo(ad *netlink.AttributeDecoder) error {
 		case unix.IFLA_INFO_SLAVE_KIND:
 			slave = ad.String()
 		case unix.IFLA_INFO_SLAVE_DATA:
-			if slave == kindBridge {
+			switch slave {
+			case kindBridge:
 				ad.Nested(l.parsePort)
+			case kindBond:
+				ad.Nested(l.parseBonded)
 			}
 		}
 	}
@@ -148,8 +157,11 @@ func (l *link) parseBridge(ad *netlink.AttributeDecoder) error {
 
 func (l *link) parseVLAN(ad *netlink.AttributeDecoder) error {
 	for ad.Next() {
-		if ad.Type() == unix.IFLA_VLAN_ID {
+		switch ad.Type() {
+		case unix.IFLA_VLAN_ID:
 			l.vlan = vswitch.VLAN(ad.Uint16()) % vswitch.VLANs
+		case unix.IFLA_VLAN_PROTOCOL:
+			l.tpid = bigEndian(ad)
 		}
 	}
 	return nil
@@ -250,8 +262,9 @@ func (m *Mirror) applyLink(family uint8, deleted bool, l *link, c *Change) {
 	}
 	m.place(l.index, c)
 	if now := m.links[l.index]; old == nil || now == nil || old.name != now.name ||
-		old.kind != now.kind || old.parent != now.parent || old.lower != now.lower || old.vlan != now.vlan {
-		m.takeVLANs()
+		old.kind != now.kind || old.parent != now.parent || old.lower != now.lower || old.vlan != now.vlan || old.tpid != now.tpid ||
+		(old.bonded || now.bonded || m.taken[l.index] != nil) && !sameCarrier(old, now) {
+		m.relate()
 		m.placeAll(c)
 	}
 	if now := m.links[l.index]; old != nil && now != nil && now.kind == kindBridge && old.promiscuous != now.promiscuous {
@@ -320,6 +333,7 @@ func (m *Mirror) portOf(l *link) vswitch.Port {
 	case kind == "":
 		kind = kindSoftware
 	}
+	carrier, vethMTU := m.carrier(l)
 	return vswitch.Port{
 		Ifindex:  l.index,
 		Name:     l.name,
@@ -336,6 +350,9 @@ func (m *Mirror) portOf(l *link) vswitch.Port {
 
 		VLANs:      m.vlans[l.index],
 		TakenVLANs: m.taken[l.index],
+
+		Carrier: carrier,
+		VethMTU: vethMTU,
 	}
 }
 
@@ -371,5 +388,6 @@ func (m *Mirror) uplink(l *link, depth int) bool {
 func samePort(a, b vswitch.Port) bool {
 	return a.Ifindex == b.Ifindex && a.Name == b.Name && a.Bridge == b.Bridge && a.Role == b.Role &&
 		a.Kind == b.Kind && a.MAC == b.MAC && a.MTU == b.MTU && a.Up == b.Up && a.STP == b.STP && a.NoTSO == b.NoTSO &&
-		a.VLANs == b.VLANs && a.TakenVLANs == b.TakenVLANs && a.Flags == b.Flags && slices.Equal(a.Settings, b.Settings)
+		a.VLANs == b.VLANs && a.TakenVLANs == b.TakenVLANs && a.Flags == b.Flags &&
+		a.Carrier == b.Carrier && a.VethMTU == b.VethMTU && slices.Equal(a.Settings, b.Settings)
 }

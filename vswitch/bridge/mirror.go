@@ -80,6 +80,7 @@ type Mirror struct {
 	links   map[int]*link
 	vlans   map[int]*vswitch.VLANSet // of ports, by ifindex
 	taken   map[int]*vswitch.VLANSet // those of VLAN devices, by the ifindex of the device below
+	bonded  map[int][]*link          // devices of bonds, by the bond's ifindex
 	entries map[int]int              // number of FDB entries, by port
 	stale   bool                     // a resync is due
 
@@ -364,7 +365,7 @@ func (m *Mirror) Resync() (Change, error) {
 		return Change{}, fmt.Errorf("reading the links: %w", err)
 	}
 	next.taken = m.taken
-	next.takeVLANs()
+	next.relate()
 	if err := next.dumpVLANs(m.requests, m.vlans); err != nil {
 		m.gate.end(nil, nil)
 		return Change{}, fmt.Errorf("reading the ports' VLANs: %w", err)
@@ -387,7 +388,7 @@ func (m *Mirror) Resync() (Change, error) {
 		!maps.Equal(m.promiscuous(), next.promiscuous())
 	diffFDB(m.FDB, next.FDB, &c)
 	c.FDB = unique(c.FDB)
-	m.links, m.vlans, m.taken = next.links, next.vlans, next.taken
+	m.links, m.vlans, m.taken, m.bonded = next.links, next.vlans, next.taken, next.bonded
 	m.Bridges, m.Ports = next.Bridges, next.Ports
 	m.FDB, m.entries = next.FDB, next.entries
 	m.stale, m.epoch = false, epoch

@@ -62,6 +62,8 @@ type Config struct {
 	Uplinks []string
 	// XDP says which uplinks get native XDP.
 	XDP vswitch.XDPMode
+	// ShowTags names the devices whose rxvlan offload may be switched off.
+	ShowTags hostbpf.Devices
 	// Promote names the taps, by their own MAC, whose guests send complete frames
 	// alone; they get native XDP.
 	Promote []vswitch.MAC

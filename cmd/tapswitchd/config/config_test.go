@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tapswitch/tapswitch/hostbpf"
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
@@ -25,6 +27,7 @@ metrics = "[::1]:9752"
 log = "warn"
 lease = "1500ms"
 xdp = "always"
+rxvlan_off = ["eth0"]
 promote = ["fe:54:00:00:00:01"]
 accept_bypass = ["br0", "virbr0"]
 bulk_frame = 0
@@ -39,6 +42,7 @@ fdb_per_port = 7
 		Lease:   1500 * time.Millisecond,
 
 		XDP:          vswitch.XDPAlways,
+		ShowTags:     hostbpf.Devices{Names: []string{"eth0"}},
 		Promote:      []vswitch.MAC{{0xfe, 0x54, 0, 0, 0, 1}},
 		AcceptBypass: []string{"br0", "virbr0"},
 
@@ -51,6 +55,15 @@ fdb_per_port = 7
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("configuration (-want +got):\n%s", d)
+	}
+}
+
+func TestParseShowTags(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		c, err := Parse("x.toml", fmt.Sprintf("rxvlan_off = %t", all))
+		if err != nil || c.ShowTags.Allows("eth7") != all {
+			t.Errorf("rxvlan_off = %t: got %+v, %v", all, c.ShowTags, err)
+		}
 	}
 }
 
@@ -67,10 +80,10 @@ func TestParseLevels(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"unknown key", "log = \"info\"\n\nuplink = [\"nic0\"]", `x.toml:3: unknown key "uplink": did you mean "uplinks"?`},
-		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, xdp, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
+		{"far from any key", "colour = 1", `x.toml:1: unknown key "colour": want one of uplinks, xdp, rxvlan_off, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
 		{"unknown table", "\n[metric]\nlisten = \":1\"", `x.toml:2: unknown key "metric": did you mean "metrics"?`},
-		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, xdp, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
-		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, xdp, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
+		{"dotted", "\nlog.level = \"info\"", `x.toml:2: unknown key "log.level": want one of uplinks, xdp, rxvlan_off, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
+		{"nested table", "\n\n[a.b]\nc = 1", `x.toml:3: unknown key "a.b": want one of uplinks, xdp, rxvlan_off, promote, accept_bypass, libvirt, socket, metrics, log, lease, bulk_frame, bulk_idle, fdb_per_port, strict`},
 		{"table for a string", "[log]\nlevel = 1", `x.toml:1: reading log: want one of debug, info, warn, error in quotes, have a table`},
 		{"two faults", "log = 1\nlees = 2", "x.toml:1: reading log: want one of debug, info, warn, error in quotes, have the number 1\n" +
 			`x.toml:2: unknown key "lees": did you mean "lease"?`},
@@ -97,6 +110,7 @@ func TestParseRefuses(t *testing.T) {
 		{"lease a number", `lease = 2`, `x.toml:1: reading lease: want a duration with its unit in quotes, like "2s", have the number 2`},
 		{"lease without unit", `lease = "2"`, `x.toml:1: reading lease: want a duration with its unit in quotes, like "2s", have "2"`},
 		{"lease too short", `lease = "499ms"`, `x.toml:1: reading lease: want 500ms to 1m0s, have 499ms`},
+		{"rxvlan_off a name", `rxvlan_off = "eth0"`, `x.toml:1: reading rxvlan_off: want a list of device names, like ["eth0"], or true for all, have a string`},
 		{"promote a name", `promote = ["vnet0"]`, `x.toml:1: reading promote: want a list of taps' MAC addresses, like ["fe:54:00:12:34:56"], have "vnet0" in it`},
 		{"promote a string", `promote = "fe:54:00:00:00:01"`, `x.toml:1: reading promote: want a list of taps' MAC addresses, like ["fe:54:00:12:34:56"], have a string`},
 		{"bulk frame too short", `bulk_frame = 66`, `x.toml:1: reading bulk_frame: want a number of bytes from 128 to 9000, or 0 for never, have the number 66`},

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/cmd/suggest"
+	"github.com/tapswitch/tapswitch/hostbpf"
 	"github.com/tapswitch/tapswitch/libvirt"
 	"github.com/tapswitch/tapswitch/vswitch"
 )
@@ -28,7 +29,7 @@ type setting struct {
 var _ toml.Unmarshaler = (*setting)(nil)
 
 // keys are all that a configuration may hold, in the reference file's order.
-var keys = []string{"uplinks", "xdp", "promote", "accept_bypass", "libvirt", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle", "fdb_per_port", "strict"}
+var keys = []string{"uplinks", "xdp", "rxvlan_off", "promote", "accept_bypass", "libvirt", "socket", "metrics", "log", "lease", "bulk_frame", "bulk_idle", "fdb_per_port", "strict"}
 
 // UnmarshalTOML takes the key's value as the parser has read it.
 func (s *setting) UnmarshalTOML(value any) (err error) {
@@ -40,6 +41,8 @@ func (s *setting) UnmarshalTOML(value any) (err error) {
 		var mode int
 		mode, err = oneOf(value, vswitch.XDPModes)
 		c.XDP = vswitch.XDPMode(mode)
+	case "rxvlan_off":
+		c.ShowTags, err = showTags(value)
 	case "promote":
 		c.Promote, err = promote(value)
 	case "accept_bypass":
@@ -90,6 +93,18 @@ func devices(value any, like string) ([]string, error) {
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+func showTags(value any) (of hostbpf.Devices, err error) {
+	switch v := value.(type) {
+	case bool:
+		of.All = v
+	case []any:
+		of.Names, err = devices(v, "eth0")
+	default:
+		err = fmt.Errorf("want a list of device names, like [\"eth0\"], or true for all, have %s", kind(value))
+	}
+	return of, err
 }
 
 func promote(value any) ([]vswitch.MAC, error) {
