@@ -40,7 +40,7 @@ type suite struct {
 var suites = []suite{
 	{
 		"hostbpf", []string{"-test.skip", "^(TestBothBucketsFull|TestTableTakesItsCapacity|TestTableAgainstMap)$"},
-		[]string{"-test.skip", "^(TestBothBucketsFull|TestTable.*|TestFlood.*|TestRoom.*|TestWhichEntry.*|TestFlow.*|TestConcurrent.*)$"},
+		[]string{"-test.skip", "^(TestBothBucketsFull|TestTable.*|TestFlood.*|TestRoom.*|TestWhichEntry.*|TestBulk.*|TestD10.*|TestDatapathKeepsContract)$"},
 	},
 	{"vswitch/bridge", nil, []string{"-test.run", "VLAN"}},
 	{"vswitch/policy", nil, nil},
