@@ -51,9 +51,14 @@ fmt: deps ## Lay out Go and C as lint wants them
 test: deps build ## Run all tests; as root, they make their own namespaces
 	go test -count=1 -timeout 10m $(TESTFLAGS) ./...
 
+FRAMES ?= 1000000
+
+.PHONY: oracle
+oracle: deps ## Hold a million frames against the Linux bridge (some minutes; FRAMES=N for others, SEED=N repeats a run)
+	go test -count=1 -timeout 60m -v ./testvm/oracle -run 'TestOracle$$' -frames $(FRAMES) $(if $(SEED),-seed $(SEED))
+
 .PHONY: test-oracle
-test-oracle: deps ## Hold a million frames against the Linux bridge (some minutes; SEED=N repeats a run)
-	go test -count=1 -timeout 60m -v ./testvm/oracle -run 'TestOracle$$' -frames 1000000 $(if $(SEED),-seed $(SEED))
+test-oracle: oracle
 
 .PHONY: test-kernels
 test-kernels: deps ## Run the host's tests in guests with five kernels (half an hour; KERNELS=6.1,6.12 for some)

@@ -63,9 +63,13 @@ static __always_inline bool xdp_retag(struct xdp_md *ctx, __u32 from, __u32 to)
 	return true;
 }
 
-/* Changes the tag of a frame at a tc hook, where it is not in the frame. */
+/* Changes the tag of a frame at a tc hook, where it is not in the frame. It leaves alone
+ * frames to be segmented whose next tag would become the outer one: the kernel would take
+ * that out too, and tell the receiver of shorter headers than the bridge does. */
 static __always_inline bool tc_retag(struct __sk_buff *skb, __u32 from, __u32 to)
 {
+	if (from && !to && skb->gso_size && is_tpid(skb->protocol))
+		return false;
 	if (from && bpf_skb_vlan_pop(skb))
 		return false;
 	return !to || !bpf_skb_vlan_push(skb, bpf_htons(to >> 16), to & 0xffff);

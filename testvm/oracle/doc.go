@@ -23,6 +23,10 @@
 //     same moment returns. The oracle deletes the former again and counts it, and
 //     waits until the daemon has put the latter right.
 //
+// With VLANs, marks travel in a VLAN of their own, which all ports are in. When VLAN
+// filtering is switched, the oracle empties both tables: what refreshes did to
+// entries in VLANs while these meant nothing would count from then on.
+//
 // Numbers that a kernel draws at random (of IP fragments, into which it segments
 // UDP), and frames of its own that tell routers of multicast groups, can't be
 // compared.

@@ -22,8 +22,8 @@ type gate struct {
 
 	mu      sync.Mutex
 	uplinks map[int]bool
-	known   map[vswitch.FDBKey]int32 // what the mirror holds or is about to hear of, and its port
-	entries map[int32]int            // of these, by port
+	known   map[vswitch.FDBKey]int32 // what the mirror holds or is about to hear of, and its owner
+	entries map[int32]int            // of these, by owner
 	full    map[int]bool             // ports that had entries beyond their bound at the last look or since
 	refused map[int]uint64           // how often, by port
 	epoch   uint64                   // how often everything has begun to be read
@@ -65,6 +65,16 @@ func (g *gate) bound(uplink bool) int {
 // bound.
 func bounded(e vswitch.FDBEntry) bool { return e.Origin == vswitch.OriginLearned }
 
+// owner gives the port that an entry counts for. Entries that don't count have one of
+// their own, or a port in a thousand VLANs, in each of which it has its own address,
+// would have no room for any other.
+func owner(e vswitch.FDBEntry) int32 {
+	if !bounded(e) {
+		return -int32(e.Port)
+	}
+	return int32(e.Port)
+}
+
 // admit makes an event of an entry, and says whether the mirror is to hear of it.
 func (g *gate) admit(deleted bool, e vswitch.FDBEntry) (ev event, hear bool) {
 	ev = event{entry: e, deleted: deleted}
@@ -75,7 +85,7 @@ func (g *gate) admit(deleted bool, e vswitch.FDBEntry) (ev event, hear bool) {
 	defer g.mu.Unlock()
 	ev.epoch = g.epoch
 	port, known := g.known[e.FDBKey]
-	now := int32(e.Port)
+	now := owner(e)
 	if !deleted && bounded(e) && !(known && port == now) && g.entries[now] >= g.bound(g.uplinks[e.Port]) {
 		ev.beyond = true
 		g.full[e.Port] = true
@@ -149,7 +159,7 @@ func (g *gate) end(next *Mirror, full map[int]bool) {
 	clear(g.missed)
 	clear(g.known)
 	for key, e := range next.FDB {
-		g.known[key] = int32(e.Port)
+		g.known[key] = owner(e)
 	}
 	// The mirror is yet to hear of these.
 	for key, port := range heard {

@@ -157,12 +157,31 @@ func TestGateWhileReading(t *testing.T) {
 			if kernel[key] != e {
 				t.Fatalf("round %d: the mirror has %+v, the kernel %+v", round, e, kernel[key])
 			}
-			if g.known[key] != int32(e.Port) {
+			if g.known[key] != owner(e) {
 				t.Fatalf("round %d: the gate knows port %d of %+v", round, g.known[key], e)
 			}
 		}
 		if len(g.known) != len(mirror.FDB) {
 			t.Fatalf("round %d: the gate knows %d entries, the mirror has %d", round, len(g.known), len(mirror.FDB))
 		}
+	}
+}
+
+// What is not learned takes no room: a port has its own address in each of its VLANs.
+func TestGateCountsLearnedEntriesAlone(t *testing.T) {
+	g := newGate(2, 2)
+	entry := func(vlan vswitch.VLAN, origin vswitch.Origin) vswitch.FDBEntry {
+		return vswitch.FDBEntry{FDBKey: vswitch.FDBKey{Bridge: 1, VLAN: vlan}, Port: 2, Origin: origin}
+	}
+	for v := range vswitch.VLAN(10) {
+		g.admit(false, entry(1+v, vswitch.OriginLocal))
+	}
+	for v := range vswitch.VLAN(2) {
+		if ev, hear := g.admit(false, entry(100+v, vswitch.OriginLearned)); ev.beyond || !hear {
+			t.Errorf("learned entry %d is beyond the bound of 2", v)
+		}
+	}
+	if ev, _ := g.admit(false, entry(102, vswitch.OriginLearned)); !ev.beyond {
+		t.Error("a third learned entry is not beyond the bound of 2")
 	}
 }

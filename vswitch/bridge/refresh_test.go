@@ -228,7 +228,7 @@ func TestRefreshDoesNotFillTheTable(t *testing.T) {
 	newNetns(t)
 	f := follow(t, Options{})
 	br := awareBridge(t, "br0")
-	must(t, netlink.BridgeSetVlanFiltering(byIndex(t, br), false))
+	setVLANFiltering(t, br, 0)
 	f.wait("the bridge is not VLAN-aware", func() bool { return !f.Bridges[br].VLANFiltering })
 	p := addTap(t, "vnet0")
 	enslave(t, p.index, br)
