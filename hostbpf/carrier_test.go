@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"maps"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tapswitch/tapswitch/vswitch"
@@ -242,4 +244,43 @@ func TestBondMembers(t *testing.T) {
 	b.set(t, b.bond, func(c *vswitch.PortConfig) { c.XDP, c.Carrier = false, vswitch.Carrier{} })
 	b.expect(t, "without XDP", b.backup, plain, 0, vswitch.PassNoPort, plain)
 	b.expect(t, "its VLAN still", b.backup, tagged(plain, tpidQ<<16|9), b.vlan, vswitch.Redirected, plain)
+}
+
+// TestD10ForeignBelow: XDP must not go past what others have between it and the port.
+func TestD10ForeignBelow(t *testing.T) {
+	needTCX(t)
+	d := openFresh(t)
+	nic, vlan := veth(t, "nic0"), veth(t, "vlan7")
+	if err := d.SetPort(config(nic, vswitch.RoleUplink)); err != nil { // our own there is no reason
+		t.Fatal(err)
+	}
+	d.ShowTags(Devices{All: true})
+	ports := map[int]vswitch.Port{vlan: {Role: vswitch.RoleUplink, Kind: "vlan", Carrier: carriedBy(nic, tpidQ, 7)}}
+	expect := func(what, text string) {
+		t.Helper()
+		found, err := d.Holds(ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := found[vlan]
+		if text == "" && len(held) == 0 {
+			return
+		}
+		if len(held) != 1 || text == "" || held[0].Code != vswitch.HoldNoXDP || held[0].Direction != 0 || !strings.Contains(held[0].Text, text) {
+			t.Errorf("%s: held for %+v, want %q and tc alone", what, held, text)
+		}
+	}
+	expect("nothing foreign", "")
+	l, err := link.AttachTCX(link.TCXOptions{Program: passProgram(t, ebpf.SchedCLS, -1), Interface: nic, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("tcx on the NIC", "nic0")
+	l.Close()
+	expect("it has gone", "")
+	if l, err = link.AttachXDP(link.XDPOptions{Program: passProgram(t, ebpf.XDP, 2), Interface: vlan, Flags: link.XDPGenericMode}); err != nil {
+		t.Fatal(err)
+	}
+	expect("XDP on the VLAN device", "vlan7")
+	l.Close()
 }

@@ -37,6 +37,8 @@ type Datapath struct {
 	closes []func()
 	untag  Devices      // whose VLAN tags may be shown
 	stuck  map[int]bool // devices, by ifindex, that go on to hide them
+	blind  map[int]bool // those that do so unasked
+	met    map[int]metFrames
 }
 
 // Open loads the datapath. If one is pinned it is adopted: its ports, entries,
@@ -50,7 +52,7 @@ func Open(o Options) (_ *Datapath, err error) {
 	if err := checkKernel(); err != nil {
 		return nil, err
 	}
-	d := &Datapath{held: map[int]*portState{}, shared: map[int]*sharedHook{}, stuck: map[int]bool{}}
+	d := &Datapath{held: map[int]*portState{}, shared: map[int]*sharedHook{}, stuck: map[int]bool{}, blind: map[int]bool{}, met: map[int]metFrames{}}
 	defer func() {
 		if err != nil {
 			d.release()

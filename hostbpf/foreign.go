@@ -54,6 +54,9 @@ func (d *Datapath) Holds(ports map[int]vswitch.Port) (map[int][]vswitch.HoldReas
 					found[ifindex] = append(found[ifindex], withoutXDP("%s", r.Text))
 				}
 			}
+			if err := d.probeTags(ifindex, p); err != nil {
+				return nil, err
+			}
 			reason = d.hiddenTags(ifindex, p)
 		case vswitch.RoleGuest:
 			if reason, err = d.partialFrames(ifindex); err != nil {
@@ -73,7 +76,7 @@ func (d *Datapath) Holds(ports map[int]vswitch.Port) (map[int][]vswitch.HoldReas
 // below gives the devices below a port's own that XDP meets its frames at.
 func below(ifindex int, p vswitch.Port) (devices []int) {
 	for _, device := range append(p.Carrier.Members[:], p.Carrier.Ifindex) {
-		if device != 0 && device != ifindex {
+		if device != 0 && device != ifindex && !slices.Contains(devices, device) {
 			devices = append(devices, device)
 		}
 	}

@@ -34,6 +34,9 @@ func (d *Datapath) hidesTags(ifindex int) *vswitch.HoldReason {
 	defer e.Close()
 	name := deviceName(ifindex)
 	features, err := e.Features(name)
+	if d.blind[ifindex] {
+		return blindTo(name)
+	}
 	if err != nil || len(hiding(features)) == 0 {
 		return nil
 	}

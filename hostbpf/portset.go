@@ -198,6 +198,7 @@ func (d *Datapath) DeletePort(ifindex int) (err error) {
 		return nil
 	}
 	delete(d.held, ifindex)
+	delete(d.met, ifindex)
 	d.freeSlot(s.slot)
 	if err := d.maps.TxPorts.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("removing port %d from tx_ports: %w", ifindex, err)
