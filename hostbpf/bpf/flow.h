@@ -22,8 +22,6 @@
  * full skb before XDP's queue to the tap is flushed.
  */
 
-#define IP_FRAGMENT 0x3fff /* more to come, or an offset */
-
 static __always_inline __u64 flow_mix(__u64 h, __u64 v)
 {
 	h = (h ^ v) * 0xff51afd7ed558ccdULL;

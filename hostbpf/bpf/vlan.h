@@ -3,30 +3,17 @@
 #define VLAN_H
 
 #include <linux/bpf.h>
-#include <linux/if_ether.h>
 #include <stdbool.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "../../bpf/ether.h"
 #include "maps.h"
 
 /*
  * Tags as the programs handle them: TPID << 16 | TCI in the host's byte order, 0 for
  * none. XDP finds a tag in the frame, tc beside it.
  */
-
-#define VLAN_VID 0xfff
-#define VLAN_LEN 4
-
-struct vlan_tag {
-	__be16 tpid;
-	__be16 tci;
-};
-
-static __always_inline bool is_tpid(__be16 proto)
-{
-	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
-}
 
 /* Gives vlan_bits of a VLAN for the port in a slot. */
 static __always_inline __u32 port_vlan(__u32 slot, __u32 vid)

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_helpers.h>
+
+#include "guest.h"
+#include "packet.h"
+#include "rules.h"
+
+/*
+ * entry is what is attached to a device, for as long as anything is. What it does
+ * is the program in programs: that is swapped in one step, while swapping the
+ * attached program makes virtio_net stop its queues.
+ */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} programs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__type(key, __u32);
+	__type(value, struct count);
+	__uint(max_entries, NUM_VERDICTS);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(max_entries, 1);
+} devices SEC(".maps");
+
+volatile const struct l2fwd_peer peer = {};
+
+/* The types that Go is told of, which no map has. */
+const enum verdict *verdict_unused __attribute__((unused));
+const enum rule_action *action_unused __attribute__((unused));
+const enum rule_field *field_unused __attribute__((unused));
+const enum fragment *fragment_unused __attribute__((unused));
+const enum rule_index *index_unused __attribute__((unused));
+const enum address_side *side_unused __attribute__((unused));
+
+static __always_inline __u32 length(const struct xdp_md *ctx)
+{
+	return ctx->data_end - ctx->data;
+}
+
+static __always_inline int counted(const struct xdp_md *ctx, __u32 verdict, int action)
+{
+	struct count *c = bpf_map_lookup_elem(&counts, &verdict);
+
+	if (c) {
+		c->frames++;
+		c->bytes += length(ctx);
+	}
+	return action;
+}
+
+SEC("xdp")
+int tapswitch_guest(struct xdp_md *ctx)
+{
+	bpf_tail_call(ctx, &programs, 0);
+	return XDP_PASS; /* nothing is there, for a moment */
+}
+
+SEC("xdp")
+int pass(struct xdp_md *ctx)
+{
+	return counted(ctx, VERDICT_PASS, XDP_PASS);
+}
+
+SEC("xdp")
+int reflect(struct xdp_md *ctx)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	__u8 dest[ETH_ALEN];
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return counted(ctx, VERDICT_PASS_SHORT, XDP_PASS);
+	if (eth->h_dest[0] & 1)
+		return counted(ctx, VERDICT_PASS_GROUP, XDP_PASS);
+	__builtin_memcpy(dest, eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, dest, ETH_ALEN);
+	return counted(ctx, VERDICT_REFLECT, XDP_TX);
+}
+
+SEC("xdp")
+int drop(struct xdp_md *ctx)
+{
+	struct packet p = {};
+
+	read_packet(ctx, &p);
+	if (apply_rules(&p, length(ctx)) == ACTION_DROP)
+		return counted(ctx, VERDICT_DROP, XDP_DROP);
+	return counted(ctx, VERDICT_PASS, XDP_PASS);
+}
+
+SEC("xdp")
+int l2fwd(struct xdp_md *ctx)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	int action;
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return counted(ctx, VERDICT_PASS_SHORT, XDP_PASS);
+	/* The kernel would drop it, and no counter of the devices tell. */
+	if (length(ctx) > peer.max_len)
+		return counted(ctx, VERDICT_PASS_TOO_LONG, XDP_PASS);
+	action = bpf_redirect_map(&devices, 0, XDP_PASS);
+	if (action != XDP_REDIRECT)
+		return counted(ctx, VERDICT_PASS_NO_DEVICE, action);
+	if (peer.rewrite) {
+		__builtin_memcpy(eth->h_dest, (const void *)peer.dest, ETH_ALEN);
+		__builtin_memcpy(eth->h_source, (const void *)peer.source, ETH_ALEN);
+	}
+	return counted(ctx, VERDICT_FORWARD, action);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

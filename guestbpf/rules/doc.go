@@ -1,0 +1,3 @@
+// Package rules reads the rules by which frames are dropped. docs/guest.md has the
+// language.
+package rules
