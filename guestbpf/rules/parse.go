@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -53,10 +54,10 @@ func Parse(r io.Reader) ([]Rule, error) {
 			return nil, p.errorf(p.words[0], "this is rule %d, and a set has %d at most", len(rules), Max)
 		}
 	}
-	switch err := lines.Err(); err {
-	case nil:
+	switch err := lines.Err(); {
+	case err == nil:
 		return rules, nil
-	case bufio.ErrTooLong:
+	case errors.Is(err, bufio.ErrTooLong):
 		return nil, &SyntaxError{n + 1, maxLine, fmt.Sprintf("the line is longer than %d bytes", maxLine)}
 	default:
 		return nil, fmt.Errorf("reading rules: %w", err)

@@ -55,7 +55,7 @@ func startFastPath(ctx context.Context, h *host, path string, log io.Writer) (*f
 // start starts the daemon, anew if there was one.
 func (f *fastPath) start(ctx context.Context) error {
 	d, err := f.lab.Host.StartDaemon(ctx, lab.DaemonOptions{
-		Path: f.path, Config: lab.NICConfig, Name: "oracle", Log: f.log,
+		Path: f.path, Config: lab.NICConfig + "\nfdb_per_port = 40960", Name: "oracle", Log: f.log,
 	})
 	if err != nil {
 		return err

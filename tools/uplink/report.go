@@ -72,16 +72,16 @@ func (r *Report) WriteText(w io.Writer) error {
 }
 
 // addRow adds the cell as a row of the second table.
-func (g Growth) addRow(t *bench.Table) error {
-	floor, ok1 := g.Ways.Way(Floor)
-	limit, ok2 := g.Ways.Way(Limit)
-	fast, ok3 := g.Ways.Way(Tapswitch)
+func (cell Growth) addRow(t *bench.Table) error {
+	floor, ok1 := cell.Ways.Way(Floor)
+	limit, ok2 := cell.Ways.Way(Limit)
+	fast, ok3 := cell.Ways.Way(Tapswitch)
 	if !ok1 || !ok2 || !ok3 {
-		return fmt.Errorf("writing the row of %s: a way was not measured", g)
+		return fmt.Errorf("writing the row of %s: a way was not measured", cell)
 	}
-	t.Row(strconv.Itoa(g.Entries), strconv.Itoa(g.Ports), map[bool]string{true: "yes", false: "no"}[g.VLANs], fmt.Sprintf("%.0f", floor.Gross.Median),
+	t.Row(strconv.Itoa(cell.Entries), strconv.Itoa(cell.Ports), map[bool]string{true: "yes", false: "no"}[cell.VLANs], fmt.Sprintf("%.0f", floor.Gross.Median),
 		fmt.Sprintf("%.0f", limit.Net.Median), fmt.Sprintf("%.0f", fast.Net.Median), fmt.Sprintf("%.2f", fast.Ratio.Median),
-		fmt.Sprintf("%.3f %%", 100*max(limit.Loss, fast.Loss)), megabytes(g.MapBytes))
+		fmt.Sprintf("%.3f %%", 100*max(limit.Loss, fast.Loss)), megabytes(cell.MapBytes))
 	return nil
 }
 
