@@ -25,8 +25,8 @@ func hookDir(pins string, ifindex int) string { return filepath.Join(pins, strco
 
 // openHook opens what is pinned for a device. The error is os.ErrNotExist if nothing
 // is, or if what is there was of a device that is gone.
-func openHook(pins string, ifindex int) (h *hook, err error) {
-	h = &hook{ifindex: ifindex, dir: hookDir(pins, ifindex)}
+func openHook(pins string, ifindex int) (_ *hook, err error) {
+	h := &hook{ifindex: ifindex, dir: hookDir(pins, ifindex)}
 	defer func() {
 		if err != nil {
 			h.close()

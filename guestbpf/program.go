@@ -39,9 +39,10 @@ func readSpec() (*ebpf.CollectionSpec, error) {
 // load loads one program with maps of its own, but for the counters.
 func load(spec *ebpf.CollectionSpec, mode Mode, counts *ebpf.Map) (*ebpf.Collection, error) {
 	only := &ebpf.CollectionSpec{
-		Maps: map[string]*ebpf.MapSpec{}, Variables: map[string]*ebpf.VariableSpec{},
-		Programs: map[string]*ebpf.ProgramSpec{string(mode): spec.Programs[string(mode)]},
-		Types:    spec.Types, ByteOrder: spec.ByteOrder,
+		Maps:      map[string]*ebpf.MapSpec{guestMapCounts: spec.Maps[guestMapCounts]},
+		Variables: map[string]*ebpf.VariableSpec{},
+		Programs:  map[string]*ebpf.ProgramSpec{string(mode): spec.Programs[string(mode)]},
+		Types:     spec.Types, ByteOrder: spec.ByteOrder,
 	}
 	for _, ins := range only.Programs[string(mode)].Instructions {
 		if ref := ins.Reference(); ins.IsLoadFromMap() && spec.Maps[ref] != nil {

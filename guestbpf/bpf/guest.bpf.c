@@ -115,8 +115,12 @@ int l2fwd(struct xdp_md *ctx)
 	if (action != XDP_REDIRECT)
 		return counted(ctx, VERDICT_PASS_NO_DEVICE, action);
 	if (peer.rewrite) {
-		__builtin_memcpy(eth->h_dest, (const void *)peer.dest, ETH_ALEN);
-		__builtin_memcpy(eth->h_source, (const void *)peer.source, ETH_ALEN);
+		/* Not by memcpy, which would take the zeros of compile time. */
+#pragma unroll
+		for (int i = 0; i < ETH_ALEN; i++) {
+			eth->h_dest[i] = peer.dest[i];
+			eth->h_source[i] = peer.source[i];
+		}
 	}
 	return counted(ctx, VERDICT_FORWARD, action);
 }
