@@ -180,6 +180,8 @@ func (f *fastPath) awaitPorts(states []portState) error {
 				return fmt.Sprintf("%s is %s: %v", specs[i].name, ports[at].State, ports[at].Held), nil
 			case ports[at].Hook == "":
 				return specs[i].name + " has no hook", nil
+			case f.view.isolated(ports[at].Ifindex) != s.set[isolated]:
+				return fmt.Sprintf("%s is isolated: %t, not %t", specs[i].name, !s.set[isolated], s.set[isolated]), nil
 			case ports[at].MTU != s.mtu:
 				return fmt.Sprintf("%s has an MTU of %d, not %d", specs[i].name, ports[at].MTU, s.mtu), nil
 			}

@@ -30,11 +30,24 @@ type (
 		dest, seen uint32
 	}
 	portSlot struct {
-		ifindex, _, _, _, _, _ uint32
-		vlan, _                uint32
+		ifindex, _, _, flags, _, _ uint32
+		vlan, _                    uint32
 	}
 	portVLANs [4096 / 32]uint64
 )
+
+// flagIsolated is PORT_ISOLATED.
+const flagIsolated = 4
+
+// isolated says whether the datapath has a port as isolated.
+func (p *pinned) isolated(ifindex int) bool {
+	for i := range p.ports {
+		if int(p.ports[i].ifindex) == ifindex {
+			return p.ports[i].flags&flagIsolated != 0
+		}
+	}
+	return false
+}
 
 // keyUsed is FDB_USED, which is in the upper quarter of a key beside its VLAN.
 const keyUsed = 0x8000
