@@ -218,8 +218,10 @@ func (h *host) plug(number int, vlans ...vlanRange) error {
 		); err != nil {
 			return fmt.Errorf("preparing %s: %w", p.spec.name, err)
 		}
-		if err := h.enslave(link); err != nil { // still down
-			return err
+		if h.noFlood || h.tpid != 0 {
+			if err := h.enslave(link); err != nil { // still down
+				return err
+			}
 		}
 		if h.noFlood {
 			if err := h.setSetting(number, flood, false); err != nil {
@@ -231,9 +233,9 @@ func (h *host) plug(number int, vlans ...vlanRange) error {
 		if err := h.setVLANs(number, inManagement); err != nil {
 			return err
 		}
-	}
-	if err := h.setStatic(markMAC(number), number, 0); err != nil { // in few VLANs yet
-		return err
+		if err := h.setStatic(markMAC(number), number, 0); err != nil { // in few VLANs yet
+			return err
+		}
 	}
 	for _, r := range vlans {
 		if err := h.setVLANs(number, r); err != nil {
@@ -241,7 +243,12 @@ func (h *host) plug(number int, vlans ...vlanRange) error {
 		}
 	}
 	if number != uplink {
-		if err := h.lab.Host.SetUp(specs[number].name); err != nil {
+		if err := h.lab.Plug(specs[number].name); err != nil {
+			return err
+		}
+	}
+	if h.tpid == 0 {
+		if err := h.setStatic(markMAC(number), number, 0); err != nil {
 			return err
 		}
 	}
