@@ -21,22 +21,28 @@ func frameTo(dst, src []byte, tag []byte, length int, mark string) []byte {
 	return append(f, make([]byte, max(0, length-len(f)))...)
 }
 
+// newFrameHost starts a daemon on a host whose bridge knows a guest and the wire, and
+// opens a socket for whole frames at both.
+func newFrameHost(t *testing.T) (h *host, wire, guest *lab.Packet) {
+	t.Helper()
+	h = newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{})
+	ping(t, h.Guests[0].Node, h.Wire)
+	open := func(n *lab.Node, dev string) *lab.Packet {
+		p, err := lab.OpenPacket(n, dev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { p.Close() })
+		return p
+	}
+	return h, open(h.Wire, lab.WireDev), open(h.Guests[0].Node, "eth0")
+}
+
 // TestD14TaggedFramesArrive sends tagged frames between the wire and a guest, on a
 // bridge that is not VLAN-aware: they arrive with their tags, by the fast path.
 func TestD14TaggedFramesArrive(t *testing.T) {
-	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{})
+	h, wire, guest := newFrameHost(t)
 	g := h.Guests[0]
-	ping(t, g.Node, h.Wire)
-	wire, err := lab.OpenPacket(h.Wire, lab.WireDev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer wire.Close()
-	guest, err := lab.OpenPacket(g.Node, "eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer guest.Close()
 	for i, tag := range [][]byte{{0x81, 0, 0, 10}, {0x81, 0, 0xe0, 0}, {0x88, 0xa8, 0, 7, 0x81, 0, 0, 10}} {
 		for _, way := range []struct {
 			name     string
@@ -70,19 +76,8 @@ func TestD14TaggedFramesArrive(t *testing.T) {
 // TestD16Runts sends frames that are shorter than any real one out of a guest: what
 // the tap takes of them goes by the bridge, and arrives as it was.
 func TestD16Runts(t *testing.T) {
-	h := newHost(t, lab.Options{Guests: 1}, lab.DaemonOptions{})
+	h, wire, guest := newFrameHost(t)
 	g := h.Guests[0]
-	ping(t, g.Node, h.Wire)
-	wire, err := lab.OpenPacket(h.Wire, lab.WireDev)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer wire.Close()
-	guest, err := lab.OpenPacket(g.Node, "eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer guest.Close()
 	before := h.count(t, g.Port, vswitch.PassShort)
 	const shortest, short = 14, 26 // of bytes: Ethernet's header, and what the fast path asks for
 	for length := shortest; length < short; length++ {
