@@ -61,7 +61,7 @@ func TestUnmergedGuest(t *testing.T) {
 		if err := h.Host.SetOffload(a.Port, lab.TSO, on); err != nil {
 			t.Fatal(err)
 		}
-		h.await(t, 5*time.Second, fmt.Sprintf("bulk into %s is merged: %v", a.Port, on), func() bool { return merged(a) == on })
+		eventually(t, 5*time.Second, fmt.Sprintf("bulk into %s is merged: %v", a.Port, on), func() bool { return merged(a) == on })
 		if !merged(b) {
 			t.Errorf("bulk into %s is not merged", b.Port)
 		}
