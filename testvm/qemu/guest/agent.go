@@ -79,7 +79,7 @@ func (a *agent) start(f Frame) (wait func() Status) {
 		return failed(errors.New("no command"))
 	}
 	cmd := exec.Command(c.Args[0], c.Args[1:]...)
-	cmd.Env = append(append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TMPDIR=/tmp"}, a.env...), c.Env...)
+	cmd.Env = append(append(os.Environ(), a.env...), c.Env...)
 	cmd.Dir = c.Dir
 	cmd.Stdout = output{a.conn, Stdout, f.Call}
 	cmd.Stderr = output{a.conn, Stderr, f.Call}

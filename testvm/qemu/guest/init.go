@@ -46,6 +46,8 @@ func first() {
 func superviseAgent() error {
 	agent := exec.Command("/proc/self/exe")
 	agent.Args = []string{agentArg}
+	// It looks for commands in its own PATH, and hands all of this on to them.
+	agent.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/", "TMPDIR=/tmp"}
 	agent.Stdout, agent.Stderr = os.Stdout, os.Stderr
 	if err := agent.Start(); err != nil {
 		return fmt.Errorf("starting the agent: %w", err)
