@@ -133,7 +133,9 @@ func (g Guest) AttachL2fwd(p Pair) error {
 		return errors.Join(err, undoA())
 	}
 	defer hb.close()
-	err = joinHooks(ha, hb, peerOf(b, p.ToB), peerOf(a, p.ToA))
+	if err = joinHooks(ha, hb, peerOf(b, p.ToB), peerOf(a, p.ToA)); err == nil {
+		err = errors.Join(ha.hearAll(a), hb.hearAll(b))
+	}
 	if err != nil {
 		return errors.Join(err, undoA(), undoB())
 	}

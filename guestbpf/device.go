@@ -15,6 +15,7 @@ type device struct {
 	ifindex int
 	mtu     int
 	mac     [6]byte
+	flags   uint32
 	xdp     uint32 // id of the program that is attached; 0 if none
 }
 
@@ -54,7 +55,7 @@ func readDevice(reply []byte) (*device, error) {
 	if len(reply) < sizeofIfinfo {
 		return nil, errors.New("the kernel's reply is cut off")
 	}
-	d := &device{ifindex: int(binary.NativeEndian.Uint32(reply[4:]))}
+	d := &device{ifindex: int(binary.NativeEndian.Uint32(reply[4:])), flags: binary.NativeEndian.Uint32(reply[8:])}
 	attrs := attributes(reply[sizeofIfinfo:])
 	d.name = strings.TrimRight(string(attrs[syscall.IFLA_IFNAME]), "\x00")
 	d.mtu = int(readNumber(attrs[syscall.IFLA_MTU]))

@@ -231,5 +231,5 @@ func (h *hook) detach() error {
 	if err := h.link.Detach(); err != nil {
 		return fmt.Errorf("detaching from device %d: %w", h.ifindex, err)
 	}
-	return removePins(h.dir)
+	return errors.Join(h.hearOwn(), removePins(h.dir))
 }

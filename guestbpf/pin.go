@@ -67,7 +67,7 @@ func mountHint(dir string) string {
 
 // removePins removes a device's directory with what can be in it.
 func removePins(dir string) error {
-	for _, name := range []string{pinLink, pinPrograms, pinCounts} {
+	for _, name := range []string{pinLink, pinPrograms, pinCounts, pinPromiscuous} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("removing a pin: %w", err)
 		}

@@ -190,7 +190,24 @@ func TestDropReplacesRules(t *testing.T) {
 
 func TestL2fwd(t *testing.T) {
 	b := newBench(t)
+	// One that is promiscuous for another reason stays so.
+	wantPromiscuous := func(eth0, eth1 bool) {
+		t.Helper()
+		for dev, want := range map[string]bool{"eth0": eth0, "eth1": eth1} {
+			if l, err := b.node.Link(dev); err != nil || l.Attrs().Promisc > 0 != want {
+				t.Errorf("%s is promiscuous %d times, want %v, error %v", dev, l.Attrs().Promisc, want, err)
+			}
+		}
+	}
+	eth1, err := b.node.Link("eth1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.node.Netlink().SetPromiscOn(eth1); err != nil {
+		t.Fatal(err)
+	}
 	b.must("", "attach", "l2fwd", "eth0", "--to", "eth1", "--dest", farMACs[1].String())
+	wantPromiscuous(true, true)
 	for _, f := range b.send(0, udp(guestMACs[0], farMACs[0], 100), many, 1, many) {
 		if want := udp(farMACs[1], guestMACs[1], 100); !bytes.Equal(f.Data, want) {
 			t.Fatalf("the frame came as %x, want %x", f.Data, want)
@@ -214,6 +231,7 @@ func TestL2fwd(t *testing.T) {
 	if out := b.must("", "status"); out != "nothing is attached\n" {
 		t.Errorf("the status is %q", out)
 	}
+	wantPromiscuous(false, true)
 	for _, dev := range []string{"eth0", "eth1"} {
 		if l, err := b.node.Link(dev); err != nil || l.Attrs().Xdp.Attached {
 			t.Errorf("%s has a program still, error %v", dev, err)
