@@ -61,8 +61,9 @@ oracle: deps ## Hold a million frames against the Linux bridge (some minutes; FR
 test-oracle: oracle
 
 .PHONY: test-kernels
-test-kernels: deps ## Run the host's tests in guests with five kernels (half an hour; KERNELS=6.1,6.12 for some)
+test-kernels: deps ## Run the host's tests in guests with five kernels, and frames through them (half an hour; KERNELS=6.1,6.12 for some)
 	go test -count=1 -timeout 3h -v ./testvm/kernels -kernels $(or $(KERNELS),all) $(TESTFLAGS)
+	go test -count=1 -timeout 1h -v ./testvm/pair -kernels $(or $(KERNELS),all)
 
 .PHONY: demo
 demo: deps build ## Build a host, a wire and guests, and show the fast path beside the bridge

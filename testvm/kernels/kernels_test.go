@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tapswitch/tapswitch/testvm/initramfs"
 	"github.com/tapswitch/tapswitch/testvm/kernel"
 	"github.com/tapswitch/tapswitch/testvm/kernels/feature"
 	"github.com/tapswitch/tapswitch/testvm/lab"
@@ -130,31 +131,14 @@ func build(t *testing.T, suites []suite) map[string]string {
 	run("probe", "build", "-ldflags", "-s -w", "testvm/kernels/probe")
 	run("tapswitchd", "build", "-ldflags", "-s -w", "cmd/tapswitchd")
 	for _, name := range []string{"ip", "bridge", "tc", "sh", "cat", "true", "readlink"} {
-		addTool(t, files, name)
+		if err := initramfs.AddTool(files, name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, s := range suites {
 		run(s.name()+".test", "test", "-c", "-ldflags", "-s -w", s.path)
 	}
 	return files
-}
-
-// addTool adds a program of this machine, which tests call, and its libraries.
-func addTool(t *testing.T, files map[string]string, name string) {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	files[path] = path
-	out, err := exec.Command("ldd", path).Output()
-	if err != nil {
-		t.Fatalf("finding the libraries of %s: %v", path, err)
-	}
-	for word := range strings.FieldsSeq(string(out)) {
-		if strings.HasPrefix(word, "/") {
-			files[word] = word
-		}
-	}
 }
 
 func wanted() []suite {
