@@ -232,29 +232,46 @@ func (p *fork) goes(t *testing.T) int {
 	}
 }
 
+// follow measures how long it takes until frames go as the bridge is told to send them.
+func (p *fork) follow(t *testing.T, lead func(to int), to int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	lead(to)
+	for p.goes(t) != to {
+		if time.Since(began) > 5*time.Second {
+			t.Fatal("the datapath does not follow the bridge")
+		}
+	}
+	return time.Since(began)
+}
+
+// awaitRedirect sends until the fast path knows the way.
+func (p *fork) awaitRedirect(t *testing.T) {
+	t.Helper()
+	for before := p.count(t, lab.NIC, vswitch.Redirected); p.count(t, lab.NIC, vswitch.Redirected) == before; {
+		p.goes(t)
+	}
+	p.passed(t)
+}
+
+// checkAllFast checks that all frames since have taken the fast path.
+func (p *fork) checkAllFast(t *testing.T) {
+	t.Helper()
+	if passed := p.passed(t); len(passed) > 1 { // the mark
+		t.Errorf("%d frames went by the bridge, which knew the way all the time", len(passed)-1)
+	}
+}
+
 // checkFollows measures how long it takes until frames go as the bridge has been
 // told to send them, and checks that all take the fast path.
 func (p *fork) checkFollows(t *testing.T, what string, lead func(to int)) {
 	t.Helper()
 	lead(0)
-	for before := p.count(t, lab.NIC, vswitch.Redirected); p.count(t, lab.NIC, vswitch.Redirected) == before; {
-		p.goes(t)
-	}
-	p.passed(t)
+	p.awaitRedirect(t)
 	checkMedian(t, "to follow a change of "+what, 10*time.Millisecond, func(round int) time.Duration {
-		to := 1 - round%2
-		began := time.Now()
-		lead(to)
-		for p.goes(t) != to {
-			if time.Since(began) > 5*time.Second {
-				t.Fatal("the datapath does not follow the bridge")
-			}
-		}
-		return time.Since(began)
+		return p.follow(t, lead, 1-round%2)
 	})
-	if passed := p.passed(t); len(passed) > 1 { // the mark
-		t.Errorf("%d frames went by the bridge, which knew the way all the time", len(passed)-1)
-	}
+	p.checkAllFast(t)
 }
 
 // What the bridge learns or is told is in force in a moment.

@@ -182,13 +182,16 @@ func (s *service) follow(c bridge.Change, err error) {
 	for _, ifindex := range c.Gone {
 		// What was attached to it is dead; another device may have its number.
 		s.domains.forget(ifindex)
+		s.rounds.forget(ifindex)
 		if err := s.dp.DeletePort(ifindex); err != nil {
 			s.log.Warn("removing a port that has gone", "ifindex", ifindex, "error", err)
 			s.behind = true
 		}
 	}
 	if c.Topology || c.Resync {
-		s.police() // a new port must not be open before it has been looked at
+		if s.rounds.due(s.mirror) {
+			s.police() // a new port must not be open before it has been looked at
+		}
 		s.reconcile()
 		return
 	}
@@ -292,6 +295,7 @@ func (s *service) police() bool {
 	}
 	changed := !reflect.DeepEqual(found, s.holds)
 	s.holds = found
+	s.rounds.done(s.mirror)
 	return changed
 }
 

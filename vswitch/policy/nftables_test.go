@@ -14,7 +14,7 @@ import (
 // Chains without an effect on bridged frames hold nothing, until they have one.
 func TestRuleset(t *testing.T) {
 	h := newHost(t, 1)
-	r := newReader()
+	r := NewReader(Options{})
 	check := func(what string, want bool) {
 		t.Helper()
 		if holds := h.holds(t, r); len(holds) > 0 != want {
@@ -121,7 +121,7 @@ func TestRulesetReadOnce(t *testing.T) {
 // Chains on devices are read again when devices have changed.
 func TestRulesetFollowsDevices(t *testing.T) {
 	h := newHost(t, 1)
-	r := newReader()
+	r := NewReader(Options{})
 	h.holds(t, r)
 	r.ruleset.chains = []chain{{family: unix.NFPROTO_NETDEV, table: "t", effect: effect{rules: true}}}
 	if h.holds(t, r); len(r.ruleset.chains) != 1 {

@@ -14,7 +14,7 @@ import (
 // Rules that name a port hold that port alone, in their direction.
 func TestRulesOfPorts(t *testing.T) {
 	h := newHost(t, 2)
-	r := newReader()
+	r := NewReader(Options{})
 	indexes := map[string]int{}
 	for ifindex, br := range h.bridges {
 		indexes[br.Name] = ifindex
@@ -129,7 +129,7 @@ func TestRulesOfPorts(t *testing.T) {
 // A device that comes into a map later is held from then on.
 func TestRulesFollowMap(t *testing.T) {
 	h := newHost(t, 1)
-	r := newReader()
+	r := NewReader(Options{})
 	table := &nftables.Table{Family: nftables.TableFamilyBridge, Name: "t"}
 	chain := &nftables.Chain{Name: "prerouting", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityFilter}
 	set := &nftables.Set{Table: table, Name: "m", KeyType: nftables.TypeIFIndex, IsMap: true, DataType: nftables.TypeVerdict}

@@ -26,7 +26,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -47,9 +46,6 @@ type Reader struct {
 	ruleset  ruleset
 	ebtables ebtables
 
-	fresh   time.Duration // how long what was found serves
-	found   *found
-	at      time.Time // when it was found
 	devices map[int]device
 }
 
@@ -59,16 +55,12 @@ type device struct {
 	role vswitch.Role
 }
 
-// freshFor is how long what was found serves while bridges and ports are the same:
-// when a guest starts, events come in crowds.
-const freshFor = 100 * time.Millisecond
-
 // NewReader makes a Reader, which holds no resources.
-func NewReader(o Options) *Reader { return &Reader{accepted: o.AcceptBypass, fresh: freshFor} }
+func NewReader(o Options) *Reader { return &Reader{accepted: o.AcceptBypass} }
 
 // Holds gives the reasons to hold back for policies, by the ifindex of a port, or
 // of a bridge for all its ports. What can't be read is a reason too: it may hide a
-// rule. For the same bridges and ports it looks again after 100 ms. It needs CAP_NET_ADMIN in the user namespace that owns the network's.
+// rule. It needs CAP_NET_ADMIN in the user namespace that owns the network's.
 func (r *Reader) Holds(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Port) map[int][]vswitch.HoldReason {
 	devices := make(map[int]device, len(bridges)+len(ports))
 	for ifindex, br := range bridges {
@@ -77,17 +69,13 @@ func (r *Reader) Holds(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Por
 	for ifindex, p := range ports {
 		devices[ifindex] = device{p.Name, p.Role}
 	}
-	same := maps.Equal(devices, r.devices)
-	if r.found == nil || !same || time.Since(r.at) >= r.fresh {
-		// Before Linux 6.16 a chain leaves a device that goes, and does not come back
-		// to one of the same name, neither of which makes a new generation.
-		if !same && slices.ContainsFunc(r.ruleset.chains, chain.onDevices) {
-			r.ruleset.have = false
-		}
-		r.at, r.devices = time.Now(), devices
-		r.found = r.read(bridges, ports)
+	// Before Linux 6.16 a chain leaves a device that goes, and does not come back
+	// to one of the same name, neither of which makes a new generation.
+	if !maps.Equal(devices, r.devices) && slices.ContainsFunc(r.ruleset.chains, chain.onDevices) {
+		r.ruleset.have = false
 	}
-	return r.found.reasons(bridges, ports, r.accepted)
+	r.devices = devices
+	return r.read(bridges, ports).reasons(bridges, ports, r.accepted)
 }
 
 // found is what a look has found, as yet without a judgement.

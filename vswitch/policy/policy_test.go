@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/nftables"
@@ -233,49 +232,12 @@ func newHost(t testing.TB, taps int) *host {
 	return h
 }
 
-// newReader makes a Reader that looks whenever it is asked.
-func newReader() *Reader {
-	r := NewReader(Options{})
-	r.fresh = 0
-	return r
-}
-
 func (h *host) holds(t testing.TB, r *Reader) (holds map[int][]vswitch.HoldReason) {
 	t.Helper()
 	if err := h.Do(func() error { holds = r.Holds(h.bridges, h.ports); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return holds
-}
-
-// A crowd of events makes one look, unless it brings a port.
-func TestHoldsServe(t *testing.T) {
-	h := newHost(t, 2)
-	r := newReader()
-	r.fresh = time.Hour
-	h.holds(t, r)
-	first := r.found
-	if h.holds(t, r); r.found != first {
-		t.Error("it has looked again though nothing has changed")
-	}
-	r.fresh = 0
-	if h.holds(t, r); r.found == first {
-		t.Error("it has not looked again after its time")
-	}
-	r.fresh = time.Hour
-	for ifindex, p := range h.ports {
-		second := r.found
-		p.Role = vswitch.RoleOther
-		h.ports[ifindex] = p
-		if h.holds(t, r); r.found == second {
-			t.Error("it has not looked again at a port in a new role")
-		}
-		second = r.found
-		delete(h.ports, ifindex)
-		if h.holds(t, r); r.found == second {
-			t.Error("it has not looked again without a port")
-		}
-	}
 }
 
 // nft changes the host's ruleset.
@@ -303,10 +265,10 @@ func BenchmarkHolds(b *testing.B) {
 	}
 	for name, reader := range map[string]func(*Reader) *Reader{
 		"unchanged": func(r *Reader) *Reader { return r },
-		"changed":   func(*Reader) *Reader { return newReader() },
+		"changed":   func(*Reader) *Reader { return NewReader(Options{}) },
 	} {
 		b.Run(name, func(b *testing.B) {
-			r := newReader()
+			r := NewReader(Options{})
 			// The time on a busy machine says little.
 			began := cpuTime(b)
 			defer func() { b.ReportMetric(float64(cpuTime(b)-began)/float64(b.N), "cpu-ns/op") }()

@@ -160,7 +160,7 @@ func TestXtablesOfKernel(t *testing.T) {
 // To look must not make the tables that it looks for.
 func TestXtablesStayAway(t *testing.T) {
 	h := newHost(t, 0)
-	if holds := h.holds(t, newReader()); len(holds) > 0 {
+	if holds := h.holds(t, NewReader(Options{})); len(holds) > 0 {
 		t.Errorf("held for %v", holds)
 	}
 	for _, x := range xtables {
