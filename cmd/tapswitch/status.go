@@ -55,6 +55,9 @@ func (e *env) printStatus(s control.Status) error {
 	}
 	line("datapath", "%s, %s; %.1f frames per flush; %d bulk TCP flows", s.Datapath.Pins, adopted, s.Datapath.FramesPerFlush, s.Datapath.BulkFlows)
 	line("libvirt", "%s", libvirtLine(s.Libvirt, now))
+	for _, w := range s.Warnings {
+		line("warning", "%s", w)
+	}
 	fmt.Fprintln(&b)
 	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
 		return fmt.Errorf("printing status: %w", err)

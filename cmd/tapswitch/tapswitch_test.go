@@ -94,6 +94,7 @@ func TestOutput(t *testing.T) {
 		s.StatusValue.Datapath.Adopted = false
 		s.StatusValue.Totals = control.Totals{}
 		s.StatusValue.Libvirt = control.Libvirt{}
+		s.StatusValue.Warnings = nil
 		return s
 	}
 	expired := func() *controltest.Source {

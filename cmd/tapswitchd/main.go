@@ -92,6 +92,9 @@ func run(o options) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 
+	for _, w := range kernelWarnings(uname()) {
+		log.Warn(w)
+	}
 	if o.mountBPFFS {
 		if err := hostbpf.MountBPFFS(o.pins); err != nil {
 			return err

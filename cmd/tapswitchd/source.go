@@ -34,8 +34,9 @@ func (s source) Status(ctx context.Context) (control.Status, error) {
 		if err != nil {
 			return control.Status{}, err
 		}
+		kernel := uname()
 		st := control.Status{
-			Version: version, PID: os.Getpid(), Started: s.started, Kernel: kernelRelease(),
+			Version: version, PID: os.Getpid(), Started: s.started, Kernel: unix.ByteSliceToString(kernel.Release[:]), Warnings: kernelWarnings(kernel),
 			Lease: s.lease.Seconds(), Renewed: s.renewed,
 			FDB:      control.FDBUse{Entries: s.dp.FDBLen(), Capacity: hostbpf.FDBCapacity, Full: s.full},
 			Datapath: control.Datapath{Pins: s.dp.PinDir(), Adopted: s.dp.Adopted(), BulkFlows: s.dp.BulkFlows()},
@@ -100,14 +101,6 @@ func byHook(c hostbpf.PortCounters) (first, merged map[vswitch.Verdict]uint64) {
 		return xdp, c.Verdicts[vswitch.HookTC]
 	}
 	return c.Verdicts[vswitch.HookTC], nil
-}
-
-func kernelRelease() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }
 
 func (s source) Ports(ctx context.Context) ([]control.Port, error) {

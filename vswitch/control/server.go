@@ -141,7 +141,7 @@ func (s *Server) status(ctx context.Context, w http.ResponseWriter, _ url.Values
 	if err != nil {
 		return err
 	}
-	st.Bridges = notNil(st.Bridges)
+	st.Bridges, st.Warnings = notNil(st.Bridges), notNil(st.Warnings)
 	return writeObject(w, st)
 }
 

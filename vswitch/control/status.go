@@ -16,6 +16,8 @@ type Status struct {
 	FDB      FDBUse    `json:"fdb"`
 	Datapath Datapath  `json:"datapath"`
 	Libvirt  Libvirt   `json:"libvirt"`
+	// Warnings are of what a person should mend on the host, in words.
+	Warnings []string `json:"warnings"`
 }
 
 // Deadline gives the time at which the datapath stops acting unless the daemon

@@ -99,6 +99,7 @@ func Sample() *Source {
 			FDB:      control.FDBUse{Entries: 4, Capacity: 32768},
 			Datapath: control.Datapath{Pins: "/sys/fs/bpf/tapswitch/v1", Adopted: true, FramesPerFlush: 12.345, BulkFlows: 3},
 			Libvirt:  control.Libvirt{Asked: true, Connected: true, Socket: "/run/libvirt/libvirt-sock", Since: Now.Add(-26 * time.Hour), Domains: 3, Guests: 2},
+			Warnings: []string{"your kernel's version, 6.18.0, suggests that guests can use up the host's memory: update the kernel"},
 		},
 		PortsValue: []control.Port{
 			{Name: "vnet7", Ifindex: 12, Bridge: "br-lab", BridgeIfindex: 11, Role: vswitch.RoleGuest, Kind: "tun", MAC: mac(7), MTU: 9000, State: control.StateHeld,
