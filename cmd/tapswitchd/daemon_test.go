@@ -49,6 +49,8 @@ type host struct {
 	*lab.Daemon
 	api *control.Client
 	log *logEvents
+	// name tells the hosts of a test with several apart.
+	name string
 }
 
 // logEvents tell that the daemon has logged something: it does so whenever a
@@ -125,7 +127,7 @@ func (h *host) start(t *testing.T, o lab.DaemonOptions) {
 	if o.Config == "" {
 		o.Config = labConfig
 	}
-	o.Name, o.Log = t.Name(), h.log
+	o.Name, o.Log = t.Name()+h.name, h.log
 	d, err := h.Host.StartDaemon(within(t, 20*time.Second), o)
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,13 @@ type libvirtHost struct {
 func newLibvirtHost(t *testing.T, o lab.Options) *libvirtHost {
 	t.Helper()
 	h := &libvirtHost{host: newLab(t, o)}
+	h.startBoth(t)
+	return h
+}
+
+// startBoth starts the libvirtd and the daemon.
+func (h *libvirtHost) startBoth(t *testing.T) {
+	t.Helper()
 	var err error
 	if h.virt, err = libvirtd.Start(within(t, 30*time.Second), h.Host, libvirtd.Options{}); err != nil {
 		t.Fatal(err)
@@ -39,7 +46,6 @@ func newLibvirtHost(t *testing.T, o lab.Options) *libvirtHost {
 	})
 	h.connect(t)
 	h.start(t, lab.DaemonOptions{Config: labConfig + fmt.Sprintf("\nlibvirt = %q\n", h.virt.Socket)})
-	return h
 }
 
 // connect connects to libvirtd, again if it was restarted.

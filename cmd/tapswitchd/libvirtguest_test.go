@@ -134,10 +134,14 @@ func TestL9GuestChangesItsAddress(t *testing.T) {
 	h.destroy(t, dom, "vnet0")
 }
 
-// A guest is paused, reset and saved under traffic, and goes on by the fast path.
+// A guest is paused, reset, rebooted, saved, and taken back to a snapshot under traffic,
+// and goes on by the fast path.
 func TestLibvirtGuestGoesOn(t *testing.T) {
 	h := newLibvirtHost(t, lab.Options{Guests: 1})
-	dom := h.createLinux(t, oneNIC("a", 1), "vnet1")
+	g := oneNIC("a", 1)
+	g.Disk = h.virt.Dir() + "/a.disk"
+	check(t, libvirtd.EmptyDisk(g.Disk))
+	dom := h.createLinux(t, g, "vnet1")
 	h.checkEchoes(t, "vnet1")
 	other := stream(t, h.Wire, h.Guests[0].Node, lab.StreamOptions{Rate: 1000})
 
@@ -154,11 +158,12 @@ func TestLibvirtGuestGoesOn(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, 30*time.Second, "frames to the paused guest are counted as lost", func() bool {
+	began := other.Received()
+	eventually(t, 30*time.Second, "frames to the paused guest are counted as lost, and another's arrive", func() bool {
 		for range 500 {
 			fmt.Fprint(conn, "nobody takes this")
 		}
-		return lost() > 5000
+		return lost() > 5000 && other.Received() > began+500
 	})
 	whole(t, "wire to another guest", other)
 	check(t, h.conn.DomainResume(dom))
@@ -170,22 +175,41 @@ func TestLibvirtGuestGoesOn(t *testing.T) {
 	h.checkEchoes(t, "vnet1")
 	h.checkConsistent(t)
 
+	before := h.port(t, "vnet1")
+	h.rebootInside(t, conn)
+	h.ask(t, "are you back?")
+	if now := h.port(t, "vnet1"); now.Ifindex != before.Ifindex || now.Guest == nil || *now.Guest != *before.Guest {
+		t.Errorf("after a reboot the port is %+v, was %+v", now, before)
+	}
+	h.checkEchoes(t, "vnet1")
+	h.checkConsistent(t)
+
 	file := h.virt.Dir() + "/a.save"
 	check(t, h.conn.DomainSave(dom, file))
 	h.awaitNoPort(t, "vnet1")
 	check(t, h.conn.DomainRestore(file))
 	h.ask(t, "have you slept?")
-	var p control.Port
-	eventually(t, 20*time.Second, "the guest's port is known", func() bool {
-		for _, p = range h.ports(t) {
-			if p.Guest != nil {
-				return true
-			}
-		}
-		return false
-	})
-	h.awaitFast(t, p.Name)
+	p := h.guestPort(t)
 	h.checkEchoes(t, p.Name)
+
+	snapshot := must[libvirt.DomainSnapshot](t)(h.conn.DomainSnapshotCreateXML(dom, "<domainsnapshot><name>then</name></domainsnapshot>", 0))
+	check(t, h.conn.DomainRevertToSnapshot(snapshot, 0))
+	h.awaitNoPort(t, p.Name)
+	h.ask(t, "what time is it?")
+	p = h.guestPort(t)
+	h.checkEchoes(t, p.Name)
+	h.checkConsistent(t)
 	h.destroy(t, dom, p.Name)
 	h.checkConsistent(t)
+}
+
+// rebootInside makes the guest reboot by itself, and waits until libvirt has seen it.
+func (h *libvirtHost) rebootInside(t *testing.T, conn net.Conn) {
+	t.Helper()
+	ctx := within(t, 20*time.Second)
+	events := must[<-chan any](t)(h.conn.SubscribeEvents(ctx, libvirt.DomainEventIDReboot, nil))
+	must[int](t)(conn.Write([]byte("reboot")))
+	if _, ok := <-events; !ok {
+		t.Fatal("the guest has not rebooted")
+	}
 }

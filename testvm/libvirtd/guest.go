@@ -13,6 +13,9 @@ type Guest struct {
 	Interfaces []string
 	// Linux is what it boots; nil for firmware alone, which finds nothing to boot.
 	Linux *Linux
+	// Disk is the path of a qcow2 image, which EmptyDisk makes; empty for none. Without
+	// one there are no snapshots.
+	Disk string
 	// Addr is the address of its eth0 with the network's length, if it boots Linux.
 	Addr string
 }
@@ -41,6 +44,9 @@ func (g Guest) XML() string {
 	b.WriteString("<controller type='usb' model='none'/><memballoon model='none'/>")
 	if g.Linux != nil {
 		fmt.Fprintf(&b, "<serial type='file'><source path='%s'/></serial>", g.Linux.Console(g.Name))
+	}
+	if g.Disk != "" {
+		fmt.Fprintf(&b, "<disk type='file'><driver name='qemu' type='qcow2'/><source file='%s'/><target dev='vda' bus='virtio'/></disk>", g.Disk)
 	}
 	for _, i := range g.Interfaces {
 		b.WriteString(i)

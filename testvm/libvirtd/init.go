@@ -2,6 +2,7 @@ package libvirtd
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -34,13 +35,13 @@ const (
 	runDir = "/run/libvirt"
 )
 
-// The configuration. There is no other user to tell apart, no cgroup to write to,
+// The configuration; the host's UUID is to be filled in. There is no other user to tell apart, no cgroup to write to,
 // and no daemon beside it.
 const (
 	libvirtdConf = `auth_unix_ro = "none"
 auth_unix_rw = "none"
 unix_sock_group = "root"
-host_uuid = "00000000-0000-4000-8000-000000000001"
+host_uuid = "%s"
 log_outputs = "3:stderr"
 `
 	qemuConf = `user = "root"
@@ -60,6 +61,10 @@ stdio_handler = "file"
 func runInit(dir string) error {
 	if err := mountPrivate(dir); err != nil {
 		return err
+	}
+	// Guests migrate between hosts of different names and UUIDs only.
+	if err := unix.Sethostname([]byte(filepath.Base(dir))); err != nil {
+		return fmt.Errorf("naming the host: %w", err)
 	}
 	p := &processes{ended: map[int]chan struct{}{}}
 	go p.reap()
@@ -131,7 +136,14 @@ func mountPrivate(dir string) error {
 	if err := os.MkdirAll("/var/lib/libvirt/dnsmasq", 0o755); err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"libvirtd.conf": libvirtdConf, "qemu.conf": qemuConf} {
+	uuid, err := os.ReadFile("/proc/sys/kernel/random/uuid")
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		"libvirtd.conf": fmt.Sprintf(libvirtdConf, bytes.TrimSpace(uuid)),
+		"qemu.conf":     qemuConf,
+	} {
 		if err := os.MkdirAll(filepath.Join(etcDir, "hooks"), 0o755); err != nil {
 			return err
 		}

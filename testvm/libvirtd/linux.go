@@ -24,8 +24,9 @@ func (l *Linux) Console(guest string) string {
 	return filepath.Join(filepath.Dir(l.Initramfs), guest+".console")
 }
 
-// GuestPort is the UDP port at which a Linux guest answers what it is sent. One that
-// says "mac ADDRESS" makes it take another Ethernet address first.
+// GuestPort is the UDP port at which a Linux guest answers what it is sent. A datagram
+// that says "mac ADDRESS" makes it take another Ethernet address first, one that says
+// "reboot" makes it reboot at once.
 const GuestPort = 9
 
 // linuxKernel is one of package kernel's.

@@ -1,7 +1,7 @@
 // Guestinit is the first process of a Linux guest of package libvirtd. It brings up
 // eth0 with the address that the kernel's command line names by addr=, and answers
 // datagrams to it; one that says "mac ADDRESS" makes it take another Ethernet address
-// first.
+// first. One that says "reboot" it does not answer, but reboots.
 package main
 
 import (
@@ -85,6 +85,9 @@ func answer(addr string) error {
 		n, from, err := c.ReadFromUDP(b)
 		if err != nil {
 			return err
+		}
+		if string(b[:n]) == "reboot" {
+			return unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
 		}
 		if text, ok := strings.CutPrefix(string(b[:n]), "mac "); ok {
 			mac, err := net.ParseMAC(text)
