@@ -20,7 +20,7 @@ func (n Interface) Holds() []vswitch.HoldReason {
 	}
 	var holds []vswitch.HoldReason
 	if n.Type == "ethernet" {
-		holds = append(holds, vswitch.HoldReason{Code: vswitch.HoldInterface, Text: "libvirt puts the tap of <interface type='ethernet'> on no bridge; it is fast where something else does"})
+		holds = append(holds, vswitch.HoldReason{Code: vswitch.HoldInterface, Text: ethernetRemark})
 	}
 	if n.Filter != nil {
 		holds = append(holds, n.filterHolds()...)
@@ -55,6 +55,8 @@ func (n Interface) apart() string {
 		return "frames go through a socket of QEMU's, with no tap" + advice
 	case "null":
 		return "the interface leads nowhere"
+	case "internal", "vds":
+		return fmt.Sprintf("<interface type='%s'> is another hypervisor's, with no tap", n.Type)
 	}
 	return fmt.Sprintf("<interface type='%s'> is not known to have a tap on a bridge", n.Type)
 }

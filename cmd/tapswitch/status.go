@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -22,7 +23,10 @@ the bridges that it serves.
 
 Frames are counted since the datapath was made, which outlives restarts of the
 daemon. "Frames per flush" is how many the kernel hands to a device at once;
-the more, the cheaper each.`,
+the more, the cheaper each.
+
+Guests' NICs that are no ports, such as macvtaps, stand at the end, each with the
+reason.`,
 		ask:   func(ctx context.Context, c *control.Client) (control.Status, error) { return c.Status(ctx) },
 		print: e.printStatus,
 	})
@@ -62,11 +66,17 @@ func (e *env) printStatus(s control.Status) error {
 	if _, err := fmt.Fprint(e.stdout, b.String()); err != nil {
 		return fmt.Errorf("printing status: %w", err)
 	}
+	if err := e.printBridges(s); err != nil {
+		return err
+	}
+	return e.printPortless(s.Libvirt.Portless)
+}
+
+func (e *env) printBridges(s control.Status) error {
 	if len(s.Bridges) == 0 {
 		_, err := fmt.Fprintln(e.stdout, "No bridge has a guest's tap for a port, so there is nothing to do yet.")
 		return err
 	}
-
 	t := table{columns: []column{left("BRIDGE"), left("STATE"), right("PORTS"), right("FAST"), right("HELD"), right("FDB ENTRIES")}}
 	held := 0
 	for _, br := range s.Bridges {
@@ -92,6 +102,18 @@ func (e *env) printStatus(s control.Status) error {
 		return err
 	}
 	return nil
+}
+
+func (e *env) printPortless(nics []control.Portless) error {
+	if len(nics) == 0 {
+		return nil
+	}
+	fmt.Fprint(e.stdout, "\nNICs of guests that are no ports:\n")
+	t := table{columns: []column{left("DOMAIN"), left("NIC"), left("GUEST MAC"), left("TYPE"), left("WHY")}}
+	for _, n := range nics {
+		t.add(n.Domain, cmp.Or(n.Alias, "-"), n.MAC, n.Type, n.Why)
+	}
+	return t.print(e.stdout)
 }
 
 func libvirtLine(l control.Libvirt, now time.Time) string {

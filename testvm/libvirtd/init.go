@@ -163,7 +163,7 @@ func mountPrivate(dir string) error {
 			return err
 		}
 	}
-	return mountDev(filepath.Join(dir, "dev"))
+	return mountDev(dir)
 }
 
 func appendLine(name, line string) error {
@@ -175,31 +175,24 @@ func appendLine(name, line string) error {
 	return errors.Join(err, f.Close())
 }
 
-func mountDev(dev string) error {
-	if err := os.MkdirAll(dev, 0o755); err != nil {
-		return err
-	}
-	if err := unix.Mount("tmpfs", dev, "tmpfs", 0, "mode=755"); err != nil {
-		return fmt.Errorf("mounting %s: %w", dev, err)
-	}
-	for _, d := range []string{"net", "pts", "shm"} {
-		if err := os.Mkdir(filepath.Join(dev, d), 0o755); err != nil {
+// mountDev puts a layer over /dev that hides kvm. The machine's own is below, so that
+// the node of a macvtap is there as soon as the macvtap is.
+func mountDev(dir string) error {
+	upper, work, dev := filepath.Join(dir, "dev.upper"), filepath.Join(dir, "dev.work"), filepath.Join(dir, "dev")
+	for _, d := range []string{upper, work, dev} {
+		if err := os.Mkdir(d, 0o755); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{"null", "zero", "full", "random", "urandom", "tty", "net/tun", "pts", "ptmx"} {
-		path := filepath.Join(dev, name)
-		if name != "pts" {
-			if err := os.WriteFile(path, nil, 0o644); err != nil {
-				return err
-			}
-		}
-		if err := unix.Mount("/dev/"+name, path, "", unix.MS_BIND, ""); err != nil {
-			return fmt.Errorf("mounting %s: %w", path, err)
-		}
+	// A character device 0:0 is how a layer says that a file is not there.
+	if err := unix.Mknod(filepath.Join(upper, "kvm"), unix.S_IFCHR, 0); err != nil {
+		return fmt.Errorf("hiding /dev/kvm: %w", err)
 	}
-	if err := os.Symlink("/proc/self/fd", filepath.Join(dev, "fd")); err != nil {
-		return err
+	if err := unix.Mount("overlay", dev, "overlay", 0, "lowerdir=/dev,upperdir="+upper+",workdir="+work); err != nil {
+		return fmt.Errorf("mounting %s: %w", dev, err)
+	}
+	if err := unix.Mount("/dev/pts", filepath.Join(dev, "pts"), "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting /dev/pts: %w", err)
 	}
 	if err := unix.Mount(dev, "/dev", "", unix.MS_MOVE, ""); err != nil {
 		return fmt.Errorf("moving %s to /dev: %w", dev, err)

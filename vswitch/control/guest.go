@@ -13,3 +13,13 @@ type Guest struct {
 	// Paused says that its CPUs stand still, so it takes no frames.
 	Paused bool `json:"paused"`
 }
+
+// A Portless is the NIC of a virtual machine that is no port of a bridge here.
+type Portless struct {
+	Domain string      `json:"domain"` // its name
+	UUID   string      `json:"uuid"`   // of the domain
+	Alias  string      `json:"alias"`  // of the NIC in the domain
+	MAC    vswitch.MAC `json:"mac"`    // the guest's own address
+	Type   string      `json:"type"`   // of libvirt's <interface>
+	Why    string      `json:"why"`    // it is none
+}

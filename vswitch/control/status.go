@@ -49,6 +49,8 @@ type Libvirt struct {
 	Since   time.Time `json:"since"`
 	Domains int       `json:"domains"` // that run or are paused
 	Guests  int       `json:"guests"`  // of their NICs, those that are ports of the switch
+	// Portless are the others, by the names of their domains.
+	Portless []Portless `json:"portless"`
 }
 
 // Totals counts frames over all ports since the datapath was made, which may be
