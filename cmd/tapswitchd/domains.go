@@ -91,11 +91,15 @@ func (d *domains) guest(ifindex int) *control.Guest {
 
 func (d *domains) status() control.Libvirt {
 	if d.watcher == nil {
-		return control.Libvirt{}
+		return control.Libvirt{Portless: []control.Portless{}}
 	}
 	s := d.watcher.State()
 	status := control.Libvirt{
 		Asked: true, Connected: s.Connected, Socket: s.Socket, Since: s.Since, Domains: len(s.Domains), Guests: len(d.guests),
+		Portless: []control.Portless{},
+	}
+	for _, p := range libvirt.FindPortless(s.Domains, d.guests) {
+		status.Portless = append(status.Portless, control.Portless{Domain: p.Domain, UUID: p.UUID, Alias: p.Alias, MAC: p.MAC, Type: p.Type, Why: p.Why})
 	}
 	if s.Err != nil {
 		status.Error = s.Err.Error()
