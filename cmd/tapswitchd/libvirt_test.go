@@ -362,28 +362,6 @@ func TestL3NetDestroyUnderRunningGuests(t *testing.T) {
 	h.destroy(t, dom, "vnet0")
 }
 
-// Interfaces that are no taps on a bridge are left alone.
-func TestL8OtherInterfaces(t *testing.T) {
-	h := newLibvirtHost(t, lab.Options{})
-	h.ip(t, "link add nic1 type veth peer name far1")
-	h.ip(t, "link set nic1 up")
-	h.ip(t, "link set far1 up")
-	dom := h.create(t, libvirtd.Guest{Name: "a", Interfaces: []string{
-		"<interface type='user'><mac address='" + guestAddr(1) + "'/><model type='virtio'/></interface>",
-		libvirtd.BridgeInterface(guestAddr(2), lab.BridgeDev, ""),
-		"<interface type='ethernet'><mac address='" + guestAddr(3) + "'/><model type='virtio'/></interface>",
-	}}, "vnet0")
-	ports := h.ports(t)
-	if len(ports) != 2 { // with the NIC
-		t.Errorf("ports are %+v, want the NIC and that on the bridge", ports)
-	}
-	if g := h.port(t, "vnet0").Guest; g == nil || g.Alias != "net1" {
-		t.Errorf("the port is that of %+v, want net1", g)
-	}
-	h.checkConsistent(t)
-	h.destroy(t, dom, "vnet0")
-}
-
 // Guests that start at once are all known, each as itself.
 func TestL12GuestsStartAtOnce(t *testing.T) {
 	h := newLibvirtHost(t, lab.Options{})

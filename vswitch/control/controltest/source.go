@@ -98,7 +98,7 @@ func Sample() *Source {
 			Totals:   control.Totals{Redirected: 1234567, Passed: 8901, Lost: 23},
 			FDB:      control.FDBUse{Entries: 4, Capacity: 32768},
 			Datapath: control.Datapath{Pins: "/sys/fs/bpf/tapswitch/v1", Adopted: true, FramesPerFlush: 12.345, BulkFlows: 3},
-			Libvirt:  control.Libvirt{Asked: true, Connected: true, Socket: "/run/libvirt/libvirt-sock", Since: Now.Add(-26 * time.Hour), Domains: 3, Guests: 2, Portless: []control.Portless{
+			Libvirt: control.Libvirt{Asked: true, Connected: true, Socket: "/run/libvirt/libvirt-sock", Since: Now.Add(-26 * time.Hour), Domains: 3, Guests: 2, Portless: []control.Portless{
 				{Domain: "web", UUID: "3e3fce45-4f53-4fa7-bb32-11f34168b82b", Alias: "net1", MAC: mac(9), Type: "direct", Why: "a macvtap sits on its NIC itself, past any bridge"},
 			}},
 			Warnings: []string{"your kernel's version, 6.18.0, suggests that guests can use up the host's memory: update the kernel"},
