@@ -94,6 +94,11 @@ func (d *Datapath) open() (err error) {
 		return err
 	}
 	d.closes = append(d.closes, vlans.close)
+	filters, err := mapArray[hooksPortFilter](d.maps.PortFilters)
+	if err != nil {
+		return err
+	}
+	d.closes = append(d.closes, filters.close)
 	index, err := mapArray[uint64](d.maps.PortIndex)
 	if err != nil {
 		return err
@@ -117,7 +122,7 @@ func (d *Datapath) open() (err error) {
 	if err := d.graves.wait(); err != nil {
 		return err
 	}
-	d.ports = newPortTable(slots.entries, vlans.entries, index.entries, d.graves)
+	d.ports = newPortTable(slots.entries, vlans.entries, filters.entries, index.entries, d.graves)
 	d.fdb = newFDBTable(buckets.entries, d.lease.control.Seed, d.graves)
 	return d.adoptPorts()
 }

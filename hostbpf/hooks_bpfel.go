@@ -32,6 +32,14 @@ type hooksFlushCounts struct {
 	Lost    uint64
 }
 
+type hooksFrameKinds uint32
+
+const (
+	hooksFrameKindsFRAME_IPV4  hooksFrameKinds = 1
+	hooksFrameKindsFRAME_IPV6  hooksFrameKinds = 2
+	hooksFrameKindsFRAME_OTHER hooksFrameKinds = 4
+)
+
 type hooksHook uint32
 
 const (
@@ -58,6 +66,15 @@ type hooksPort struct {
 	Carrier       uint32
 }
 
+type hooksPortFilter struct {
+	_       structs.HostLayout
+	Source  uint64
+	Kinds   uint32
+	Sources uint32
+	Ipv4    [8]uint32
+	Unused  [2]uint64
+}
+
 type hooksPortFlags uint32
 
 const (
@@ -66,6 +83,7 @@ const (
 	hooksPortFlagsPORT_ISOLATED hooksPortFlags = 4
 	hooksPortFlagsPORT_QUEUED   hooksPortFlags = 8
 	hooksPortFlagsPORT_UNMERGED hooksPortFlags = 16
+	hooksPortFlagsPORT_FILTERED hooksPortFlags = 32
 )
 
 type hooksPortIndexBits uint32
@@ -110,6 +128,8 @@ const (
 	hooksTableSizesFLOW_BITS         hooksTableSizes = 16
 	hooksTableSizesFLOWS             hooksTableSizes = 65536
 	hooksTableSizesVLAN_WORDS        hooksTableSizes = 128
+	hooksTableSizesFILTER_SOURCES    hooksTableSizes = 8
+	hooksTableSizesFILTER_OUT        hooksTableSizes = 16
 )
 
 type hooksVerdict uint32
@@ -135,6 +155,7 @@ const (
 	hooksVerdictVERDICT_PASS_ISOLATED     hooksVerdict = 17
 	hooksVerdictVERDICT_PASS_VLAN         hooksVerdict = 18
 	hooksVerdictVERDICT_PASS_NO_ROOM      hooksVerdict = 19
+	hooksVerdictVERDICT_PASS_FILTERED     hooksVerdict = 20
 	hooksVerdictVERDICT_SLOTS             hooksVerdict = 32
 )
 
@@ -152,6 +173,7 @@ const (
 	hooksMapFlows        = "flows"
 	hooksMapFlushes      = "flushes"
 	hooksMapLosses       = "losses"
+	hooksMapPortFilters  = "port_filters"
 	hooksMapPortIndex    = "port_index"
 	hooksMapPortVlans    = "port_vlans"
 	hooksMapPorts        = "ports"
@@ -218,16 +240,17 @@ type hooksProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type hooksMapSpecs struct {
-	Control   *ebpf.MapSpec `ebpf:"control"`
-	Fdb       *ebpf.MapSpec `ebpf:"fdb"`
-	Flows     *ebpf.MapSpec `ebpf:"flows"`
-	Flushes   *ebpf.MapSpec `ebpf:"flushes"`
-	Losses    *ebpf.MapSpec `ebpf:"losses"`
-	PortIndex *ebpf.MapSpec `ebpf:"port_index"`
-	PortVlans *ebpf.MapSpec `ebpf:"port_vlans"`
-	Ports     *ebpf.MapSpec `ebpf:"ports"`
-	TxPorts   *ebpf.MapSpec `ebpf:"tx_ports"`
-	Verdicts  *ebpf.MapSpec `ebpf:"verdicts"`
+	Control     *ebpf.MapSpec `ebpf:"control"`
+	Fdb         *ebpf.MapSpec `ebpf:"fdb"`
+	Flows       *ebpf.MapSpec `ebpf:"flows"`
+	Flushes     *ebpf.MapSpec `ebpf:"flushes"`
+	Losses      *ebpf.MapSpec `ebpf:"losses"`
+	PortFilters *ebpf.MapSpec `ebpf:"port_filters"`
+	PortIndex   *ebpf.MapSpec `ebpf:"port_index"`
+	PortVlans   *ebpf.MapSpec `ebpf:"port_vlans"`
+	Ports       *ebpf.MapSpec `ebpf:"ports"`
+	TxPorts     *ebpf.MapSpec `ebpf:"tx_ports"`
+	Verdicts    *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // hooksVariableSpecs contains global variables before they are loaded into the kernel.
@@ -257,16 +280,17 @@ func (o *hooksObjects) Close() error {
 //
 // It can be passed to loadHooksObjects or ebpf.CollectionSpec.LoadAndAssign.
 type hooksMaps struct {
-	Control   *ebpf.Map `ebpf:"control"`
-	Fdb       *ebpf.Map `ebpf:"fdb"`
-	Flows     *ebpf.Map `ebpf:"flows"`
-	Flushes   *ebpf.Map `ebpf:"flushes"`
-	Losses    *ebpf.Map `ebpf:"losses"`
-	PortIndex *ebpf.Map `ebpf:"port_index"`
-	PortVlans *ebpf.Map `ebpf:"port_vlans"`
-	Ports     *ebpf.Map `ebpf:"ports"`
-	TxPorts   *ebpf.Map `ebpf:"tx_ports"`
-	Verdicts  *ebpf.Map `ebpf:"verdicts"`
+	Control     *ebpf.Map `ebpf:"control"`
+	Fdb         *ebpf.Map `ebpf:"fdb"`
+	Flows       *ebpf.Map `ebpf:"flows"`
+	Flushes     *ebpf.Map `ebpf:"flushes"`
+	Losses      *ebpf.Map `ebpf:"losses"`
+	PortFilters *ebpf.Map `ebpf:"port_filters"`
+	PortIndex   *ebpf.Map `ebpf:"port_index"`
+	PortVlans   *ebpf.Map `ebpf:"port_vlans"`
+	Ports       *ebpf.Map `ebpf:"ports"`
+	TxPorts     *ebpf.Map `ebpf:"tx_ports"`
+	Verdicts    *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *hooksMaps) Close() error {
@@ -276,6 +300,7 @@ func (m *hooksMaps) Close() error {
 		m.Flows,
 		m.Flushes,
 		m.Losses,
+		m.PortFilters,
 		m.PortIndex,
 		m.PortVlans,
 		m.Ports,

@@ -222,6 +222,7 @@ func TestVerdicts(t *testing.T) {
 		vswitch.PassBulk: true, // see TestBulkFlows
 		// See TestVLANs.
 		vswitch.PassTagged: true, vswitch.PassVLAN: true, vswitch.PassNoRoom: true,
+		vswitch.PassFiltered: true, // see TestFilters
 	}
 	for _, tt := range tests {
 		for _, hook := range []string{hooksProgUplinkRxXdp, hooksProgUplinkRx, hooksProgGuestRxXdp, hooksProgGuestRx} {
@@ -350,6 +351,7 @@ func TestVerdictNumbers(t *testing.T) {
 		vswitch.PassHost: hooksVerdictVERDICT_PASS_HOST, vswitch.PassSamePort: hooksVerdictVERDICT_PASS_SAME_PORT,
 		vswitch.PassTooLong: hooksVerdictVERDICT_PASS_TOO_LONG, vswitch.PassEgressHeld: hooksVerdictVERDICT_PASS_EGRESS_HELD,
 		vswitch.PassNoDevice: hooksVerdictVERDICT_PASS_NO_DEVICE, vswitch.PassBulk: hooksVerdictVERDICT_PASS_BULK,
+		vswitch.PassFiltered: hooksVerdictVERDICT_PASS_FILTERED,
 	} {
 		if uint32(want) != uint32(got) {
 			t.Errorf("%s is %d in Go and %d in C", want, want, got)

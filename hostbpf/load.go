@@ -72,7 +72,7 @@ func whole(err error) error {
 func (m *hooksMaps) byName() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{
 		hooksMapControl: m.Control, hooksMapFdb: m.Fdb, hooksMapFlows: m.Flows, hooksMapFlushes: m.Flushes,
-		hooksMapLosses: m.Losses, hooksMapPortIndex: m.PortIndex, hooksMapPorts: m.Ports, hooksMapPortVlans: m.PortVlans,
+		hooksMapLosses: m.Losses, hooksMapPortFilters: m.PortFilters, hooksMapPortIndex: m.PortIndex, hooksMapPorts: m.Ports, hooksMapPortVlans: m.PortVlans,
 		hooksMapTxPorts: m.TxPorts, hooksMapVerdicts: m.Verdicts,
 	}
 }

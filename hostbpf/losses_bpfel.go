@@ -48,6 +48,15 @@ type lossesPort struct {
 	Carrier       uint32
 }
 
+type lossesPortFilter struct {
+	_       structs.HostLayout
+	Source  uint64
+	Kinds   uint32
+	Sources uint32
+	Ipv4    [8]uint32
+	Unused  [2]uint64
+}
+
 type lossesPortVlans struct {
 	_  structs.HostLayout
 	Of [128]uint64
@@ -80,6 +89,7 @@ const (
 	lossesMapFlows        = "flows"
 	lossesMapFlushes      = "flushes"
 	lossesMapLosses       = "losses"
+	lossesMapPortFilters  = "port_filters"
 	lossesMapPortIndex    = "port_index"
 	lossesMapPortVlans    = "port_vlans"
 	lossesMapPorts        = "ports"
@@ -139,16 +149,17 @@ type lossesProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type lossesMapSpecs struct {
-	Control   *ebpf.MapSpec `ebpf:"control"`
-	Fdb       *ebpf.MapSpec `ebpf:"fdb"`
-	Flows     *ebpf.MapSpec `ebpf:"flows"`
-	Flushes   *ebpf.MapSpec `ebpf:"flushes"`
-	Losses    *ebpf.MapSpec `ebpf:"losses"`
-	PortIndex *ebpf.MapSpec `ebpf:"port_index"`
-	PortVlans *ebpf.MapSpec `ebpf:"port_vlans"`
-	Ports     *ebpf.MapSpec `ebpf:"ports"`
-	TxPorts   *ebpf.MapSpec `ebpf:"tx_ports"`
-	Verdicts  *ebpf.MapSpec `ebpf:"verdicts"`
+	Control     *ebpf.MapSpec `ebpf:"control"`
+	Fdb         *ebpf.MapSpec `ebpf:"fdb"`
+	Flows       *ebpf.MapSpec `ebpf:"flows"`
+	Flushes     *ebpf.MapSpec `ebpf:"flushes"`
+	Losses      *ebpf.MapSpec `ebpf:"losses"`
+	PortFilters *ebpf.MapSpec `ebpf:"port_filters"`
+	PortIndex   *ebpf.MapSpec `ebpf:"port_index"`
+	PortVlans   *ebpf.MapSpec `ebpf:"port_vlans"`
+	Ports       *ebpf.MapSpec `ebpf:"ports"`
+	TxPorts     *ebpf.MapSpec `ebpf:"tx_ports"`
+	Verdicts    *ebpf.MapSpec `ebpf:"verdicts"`
 }
 
 // lossesVariableSpecs contains global variables before they are loaded into the kernel.
@@ -177,16 +188,17 @@ func (o *lossesObjects) Close() error {
 //
 // It can be passed to loadLossesObjects or ebpf.CollectionSpec.LoadAndAssign.
 type lossesMaps struct {
-	Control   *ebpf.Map `ebpf:"control"`
-	Fdb       *ebpf.Map `ebpf:"fdb"`
-	Flows     *ebpf.Map `ebpf:"flows"`
-	Flushes   *ebpf.Map `ebpf:"flushes"`
-	Losses    *ebpf.Map `ebpf:"losses"`
-	PortIndex *ebpf.Map `ebpf:"port_index"`
-	PortVlans *ebpf.Map `ebpf:"port_vlans"`
-	Ports     *ebpf.Map `ebpf:"ports"`
-	TxPorts   *ebpf.Map `ebpf:"tx_ports"`
-	Verdicts  *ebpf.Map `ebpf:"verdicts"`
+	Control     *ebpf.Map `ebpf:"control"`
+	Fdb         *ebpf.Map `ebpf:"fdb"`
+	Flows       *ebpf.Map `ebpf:"flows"`
+	Flushes     *ebpf.Map `ebpf:"flushes"`
+	Losses      *ebpf.Map `ebpf:"losses"`
+	PortFilters *ebpf.Map `ebpf:"port_filters"`
+	PortIndex   *ebpf.Map `ebpf:"port_index"`
+	PortVlans   *ebpf.Map `ebpf:"port_vlans"`
+	Ports       *ebpf.Map `ebpf:"ports"`
+	TxPorts     *ebpf.Map `ebpf:"tx_ports"`
+	Verdicts    *ebpf.Map `ebpf:"verdicts"`
 }
 
 func (m *lossesMaps) Close() error {
@@ -196,6 +208,7 @@ func (m *lossesMaps) Close() error {
 		m.Flows,
 		m.Flushes,
 		m.Losses,
+		m.PortFilters,
 		m.PortIndex,
 		m.PortVlans,
 		m.Ports,

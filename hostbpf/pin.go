@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -18,14 +19,14 @@ import (
 const DefaultPinDir = "/sys/fs/bpf/tapswitch"
 
 // layoutVersion changes whenever the layout or the meaning of a pinned map does.
-const layoutVersion = "v2"
+const layoutVersion = "v3"
 
 // A pinDir is the datapath's place in a BPF file system:
 //
-//	ROOT/v2/maps/NAME            each map
-//	ROOT/v2/links/HOOK-IFINDEX   each attachment to a device
-//	ROOT/v2/links/TRACEPOINT     each loss counter
-//	ROOT/v2/rxvlan/IFINDEX       what was switched off of a device, as a symbolic link
+//	ROOT/v3/maps/NAME            each map
+//	ROOT/v3/links/HOOK-IFINDEX   each attachment to a device
+//	ROOT/v3/links/TRACEPOINT     each loss counter
+//	ROOT/v3/rxvlan/IFINDEX       what was switched off of a device, as a symbolic link
 //
 // ROOT stays locked while it is open, so that there is one writer.
 type pinDir struct {
@@ -148,6 +149,40 @@ func (p *pinDir) create(maps map[string]*ebpf.Map) error {
 	}
 	if err := os.Rename(fresh, p.dir()); err != nil {
 		return fmt.Errorf("moving the pins into place: %w", err)
+	}
+	return p.removeOthers()
+}
+
+// removeOthers takes away what a datapath of another layout has left, whose frames then
+// go by the bridge until this one has its ports. What that had switched off is noted
+// here from now on.
+func (p *pinDir) removeOthers() error {
+	others, err := filepath.Glob(filepath.Join(p.root, "v[0-9]*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range others {
+		if dir == p.dir() {
+			continue
+		}
+		// To remove the pins alone detaches the programs only some time later.
+		links, err := filepath.Glob(filepath.Join(dir, "links", "*"))
+		if err != nil {
+			return err
+		}
+		for _, path := range links {
+			if l, err := link.LoadPinnedLink(path, nil); err == nil {
+				_ = l.Detach() // no more than a link that is none of a device's refuses it
+				l.Close()
+			}
+		}
+		err = os.Rename(filepath.Join(dir, filepath.Base(p.offloadsPath())), p.offloadsPath())
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = os.RemoveAll(dir)
+		}
+		if err != nil {
+			return fmt.Errorf("removing the datapath of another version at %s: %w", dir, err)
+		}
 	}
 	return nil
 }

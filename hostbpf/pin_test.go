@@ -62,6 +62,42 @@ func TestInterruptedStart(t *testing.T) {
 	}
 }
 
+// A datapath of another layout gives way, and what it has switched off is not forgotten.
+func TestPinsOfOtherLayout(t *testing.T) {
+	const dir = "/sys/fs/bpf/other"
+	d := open(t, dir)
+	nic := veth(t, "nic0")
+	if err := d.SetPort(config(nic, vswitch.RoleUplink)); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.pins.noteOffloads(nic, hidingFeatures); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(true); err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(dir, "v1")
+	if err := os.Rename(filepath.Join(dir, layoutVersion), old); err != nil {
+		t.Fatal(err)
+	}
+	if d = open(t, dir); d.Adopted() {
+		t.Error("a datapath of another layout was adopted")
+	}
+	if _, err := os.Stat(old); !os.IsNotExist(err) {
+		t.Errorf("%s is left (%v)", old, err)
+	}
+	if noted, err := d.pins.notedOffloads(); err != nil || len(noted[nic]) != len(hidingFeatures) {
+		t.Errorf("noted as switched off is %v (%v), want %v of %d", noted, err, hidingFeatures, nic)
+	}
+	// Its programs are no strangers that keep this one's off the device.
+	if err := d.SetPort(config(nic, vswitch.RoleUplink)); err != nil {
+		t.Error(err)
+	}
+	if err := d.Close(false); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestDamagedPins(t *testing.T) {
 	const dir = "/sys/fs/bpf/damaged"
 	d := open(t, dir)

@@ -18,9 +18,10 @@ const (
 // which bpf/ports.h reads. A slot's ifindex and bridge never change while it is
 // in use, and it is used again only after a grace period.
 type portTable struct {
-	slots []hooksPort
-	vlans []hooksPortVlans // by slot
-	index portIndex
+	slots   []hooksPort
+	vlans   []hooksPortVlans // by slot
+	filters []hooksPortFilter
+	index   portIndex
 	// carried are what frames of a slot are known by besides its own device.
 	carried map[uint32][]indexKey
 	graves  *graveyard
@@ -35,9 +36,9 @@ type portTable struct {
 type bridgeRef struct{ ifindex, ports int }
 
 // newPortTable takes over the slots in use.
-func newPortTable(slots []hooksPort, vlans []hooksPortVlans, index []uint64, graves *graveyard) *portTable {
+func newPortTable(slots []hooksPort, vlans []hooksPortVlans, filters []hooksPortFilter, index []uint64, graves *graveyard) *portTable {
 	t := &portTable{
-		slots: slots, vlans: vlans, index: portIndex{index, map[uint32]int{}}, carried: map[uint32][]indexKey{},
+		slots: slots, vlans: vlans, filters: filters, index: portIndex{index, map[uint32]int{}}, carried: map[uint32][]indexKey{},
 		graves: graves, nextBridge: 1, bridges: map[uint32]*bridgeRef{},
 	}
 	indexed := func(slot uint32) bool {
@@ -59,7 +60,7 @@ func newPortTable(slots []hooksPort, vlans []hooksPortVlans, index []uint64, gra
 			// Its writer ended in the midst of adding or removing it. The VLANs of a
 			// free slot are not so much as looked at, which would take up memory.
 			if *p != (hooksPort{}) {
-				vlans[slot], *p = hooksPortVlans{}, hooksPort{}
+				vlans[slot], filters[slot], *p = hooksPortVlans{}, hooksPortFilter{}, hooksPort{}
 			}
 			t.free = append(t.free, slot)
 			continue
@@ -162,12 +163,16 @@ func (t *portTable) set(slot uint32, c vswitch.PortConfig) {
 	if c.Queued {
 		flags |= hooksPortFlagsPORT_QUEUED
 	}
+	if c.Filter != (vswitch.Filter{}) {
+		flags |= hooksPortFlagsPORT_FILTERED
+	}
 	p := &t.slots[slot]
 	p.Carrier = 0
 	if c.XDP {
 		p.Carrier = uint32(c.XDPDevice())
 	}
 	t.setVLANs(slot, c)
+	t.setFilter(slot, c.Filter)
 	// A shorter limit comes into force before the port opens, a longer one never
 	// early: the flags are stored between.
 	if uint32(c.MaxFrame) < p.MaxFrame {
@@ -191,7 +196,7 @@ func (t *portTable) remove(slot uint32) {
 		delete(t.bridges, p.Bridge)
 	}
 	t.graves.bury(func() {
-		t.vlans[slot], t.slots[slot] = hooksPortVlans{}, hooksPort{}
+		t.vlans[slot], t.filters[slot], t.slots[slot] = hooksPortVlans{}, hooksPortFilter{}, hooksPort{}
 		t.free = append(t.free, slot)
 	})
 }
@@ -200,13 +205,17 @@ func (t *portTable) remove(slot uint32) {
 func (t *portTable) config(slot uint32) vswitch.PortConfig {
 	p := &t.slots[slot]
 	tpid, vlans := t.vlansOf(slot)
-	return vswitch.PortConfig{
+	c := vswitch.PortConfig{
 		Ifindex: int(p.Ifindex), Bridge: int(p.BridgeIfindex), Role: vswitch.Role(p.Role),
 		In: p.Flags&hooksPortFlagsPORT_IN != 0, Out: p.Flags&hooksPortFlagsPORT_OUT != 0,
 		VLANProtocol: tpid, VLANs: vlans, Unmerged: p.Flags&hooksPortFlagsPORT_UNMERGED != 0,
 		Isolated: p.Flags&hooksPortFlagsPORT_ISOLATED != 0, Queued: p.Flags&hooksPortFlagsPORT_QUEUED != 0,
 		MaxFrame: int(p.MaxFrame), Carrier: t.carrier(slot),
 	}
+	if p.Flags&hooksPortFlagsPORT_FILTERED != 0 {
+		c.Filter = t.filter(slot)
+	}
+	return c
 }
 
 func (t *portTable) carrier(slot uint32) (c vswitch.Carrier) {

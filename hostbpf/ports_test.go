@@ -11,7 +11,7 @@ import (
 func slotOf(t *portTable, ifindex uint32) uint32 { return t.index.slot(deviceKey(ifindex)) }
 
 func newPorts() *portTable {
-	return newPortTable(make([]hooksPort, portSlots), make([]hooksPortVlans, portSlots), make([]uint64, portIndexSize), &graveyard{})
+	return newPortTable(make([]hooksPort, portSlots), make([]hooksPortVlans, portSlots), make([]hooksPortFilter, portSlots), make([]uint64, portIndexSize), &graveyard{})
 }
 
 func TestPortTableAgainstMap(t *testing.T) {
@@ -61,7 +61,7 @@ func TestPortTableAgainstMap(t *testing.T) {
 	if ports != len(held) {
 		t.Errorf("bridges count %d ports, want %d", ports, len(held))
 	}
-	adopted := newPortTable(table.slots, table.vlans, table.index.entries, &graveyard{})
+	adopted := newPortTable(table.slots, table.vlans, table.filters, table.index.entries, &graveyard{})
 	if got := PortCapacity - len(adopted.free); got != len(held) {
 		t.Errorf("adopted %d ports, want %d", got, len(held))
 	}

@@ -40,6 +40,8 @@ type PortConfig struct {
 	// Unmerged says of a guest that its bulk TCP takes XDP too, because its tap takes
 	// no merged segments; of an uplink, that its bridge has such a guest.
 	Unmerged bool
+	// Filter bounds the frames that may come in and leave.
+	Filter Filter
 	// VLANProtocol is the TPID of a VLAN-aware bridge; 0 on one that is not.
 	VLANProtocol uint16
 	// VLANs are the port's on a VLAN-aware bridge. On one that is not they are those
@@ -144,6 +146,7 @@ func planPort(br Bridge, p Port, held []HoldReason) PlannedPort {
 			Queued:   closed&OutXDP != 0,
 			Isolated: p.Flags.Isolated,
 			Unmerged: p.Role == RoleGuest && p.NoTSO,
+			Filter:   p.Filter,
 			VLANs:    p.TakenVLANs,
 			MaxFrame: p.MTU + ethernetHeader,
 		},

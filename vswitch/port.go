@@ -63,7 +63,9 @@ type Port struct {
 	// Promoted says that the port's guest is known to send complete frames alone:
 	// with their checksums, and no longer than the MTU. It gets native XDP.
 	Promoted bool
-	Flags    PortFlags
+	// Filter is what a filter of the port's lets through that is understood.
+	Filter Filter
+	Flags  PortFlags
 	// Settings lists the bridge port flags that the fast path does not honour and
 	// that are not at the kernel's default, as name=value, and flags that this
 	// version does not know.

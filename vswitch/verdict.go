@@ -28,6 +28,7 @@ const (
 	PassIsolated                   // from one isolated port to another: the bridge drops it
 	PassVLAN                       // its VLAN is not on one of the two ports, or belongs to a VLAN device
 	PassNoRoom                     // no room in front of it for the tag that it would leave with
+	PassFiltered                   // of a kind, or from an address, that a port's filter may stop
 	numVerdicts
 )
 
@@ -52,6 +53,7 @@ var verdictInfo = [numVerdicts]struct{ name, meaning string }{
 	PassPartial:     {"pass_partial", "without its checksum, which XDP can't see: left for the tc hook"},
 	PassVLAN:        {"pass_vlan", "its VLAN is not on both ports, or belongs to a VLAN device"},
 	PassNoRoom:      {"pass_no_room", "no room for the VLAN tag that it would leave with"},
+	PassFiltered:    {"pass_filtered", "its port's filter may stop it"},
 }
 
 var verdictNames = func() []string {

@@ -23,7 +23,7 @@ type attachment struct {
 // too.
 func (h *host) pinnedLinks(t *testing.T) []string {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(h.Pins, "v2", "links"))
+	entries, err := os.ReadDir(filepath.Join(h.Pins, "v3", "links"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func (h *host) attachments(t *testing.T) map[string]attachment {
 		if !strings.Contains(name, "-") {
 			continue
 		}
-		l, err := link.LoadPinnedLink(filepath.Join(h.Pins, "v2", "links", name), &ebpf.LoadPinOptions{})
+		l, err := link.LoadPinnedLink(filepath.Join(h.Pins, "v3", "links", name), &ebpf.LoadPinOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -120,7 +120,7 @@ func (h *host) holdings(t *testing.T) holdings {
 // no longer but may be looked at still.
 func (h *host) slotsInUse(t *testing.T) (n int) {
 	t.Helper()
-	m, err := ebpf.LoadPinnedMap(filepath.Join(h.Pins, "v2/maps/ports"), &ebpf.LoadPinOptions{ReadOnly: true})
+	m, err := ebpf.LoadPinnedMap(filepath.Join(h.Pins, "v3/maps/ports"), &ebpf.LoadPinOptions{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 #define DECIDE_H
 
 #include "fdb.h"
+#include "filter.h"
 #include "flow.h"
 #include "ports.h"
 #include "vlan.h"
@@ -84,6 +85,12 @@ static __always_inline enum verdict decide(const struct frame *f, __u32 slot, st
 			return VERDICT_PASS_VLAN;
 		if (bits & VLAN_UNTAGGED)
 			way->tag = 0;
+	}
+	if ((in->flags | to->flags) & PORT_FILTERED) {
+		if (in->flags & PORT_FILTERED && !filter_lets(f, slot, f->tag, true))
+			return VERDICT_PASS_FILTERED;
+		if (to->flags & PORT_FILTERED && !filter_lets(f, dest, way->tag, false))
+			return VERDICT_PASS_FILTERED;
 	}
 	way->ifindex = to->ifindex;
 	return VERDICT_REDIRECTED;

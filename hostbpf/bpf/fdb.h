@@ -2,6 +2,7 @@
 #ifndef FDB_H
 #define FDB_H
 
+#include "frame.h"
 #include "maps.h"
 
 /*
@@ -12,8 +13,7 @@
 
 static __always_inline __u64 fdb_key(const __u8 *mac, __u16 vlan)
 {
-	return *(const __u32 *)mac | (__u64) * (const __u16 *)(mac + 4) << 32 |
-	       (__u64)(FDB_USED | vlan) << 48;
+	return mac_key(mac) | (__u64)(FDB_USED | vlan) << 48;
 }
 
 /* Gives the entry's dest and points *seen at its time stamp; 0 if there is none. */

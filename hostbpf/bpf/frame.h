@@ -5,6 +5,7 @@
 #include <linux/if_ether.h>
 #include <linux/types.h>
 #include <stdbool.h>
+#include <bpf/bpf_helpers.h>
 
 /* A frame as a hook has read it. The hooks differ in how they read a frame and
  * how they send it; what becomes of it is decided in one place. */
@@ -18,5 +19,11 @@ struct frame {
 	bool choose;     /* whether bulk TCP should go another way */
 	__u32 avoid;     /* port_flags of ports that this hook can't send to */
 };
+
+/* Gives an address as a number, in the order of its bytes in memory. */
+static __always_inline __u64 mac_key(const __u8 *mac)
+{
+	return *(const __u32 *)mac | (__u64) * (const __u16 *)(mac + 4) << 32;
+}
 
 #endif

@@ -15,12 +15,16 @@ const struct {
 	enum table_sizes sizes;
 	enum hook hooks;
 	enum port_index_bits index;
+	enum frame_kinds kinds;
 } * go_needs __attribute__((unused));
 
 /* Bytes of the headers of Ethernet, a tag and a PPPoE session, without all of which
  * br_netfilter drops a frame. No real frame is shorter, so it costs nothing to ask
  * for as much in place of Ethernet's header alone. */
-#define SHORTEST (14 + 4 + 8)
+#define SHORTEST  (14 + 4 + 8)
+
+/* Bytes of the headers of Ethernet and IPv4, which filters look at. */
+#define LOOKED_AT (14 + 20)
 
 /* Reads and sends a frame at an XDP hook. choose is frame.choose; complete says that
  * all frames are. */
@@ -80,9 +84,9 @@ static __always_inline int xdp(struct xdp_md *ctx, bool choose, bool complete)
 static __always_inline int tc(struct __sk_buff *skb)
 {
 	/* A frame to be segmented may have all of its bytes elsewhere. */
-	if ((void *)(long)skb->data + SHORTEST > (void *)(long)skb->data_end &&
+	if ((void *)(long)skb->data + LOOKED_AT > (void *)(long)skb->data_end &&
 	    skb->len >= SHORTEST)
-		bpf_skb_pull_data(skb, SHORTEST);
+		bpf_skb_pull_data(skb, skb->len < LOOKED_AT ? SHORTEST : LOOKED_AT);
 
 	/* Read anew: the verifier does not take pointers that may be from before. */
 	void *data = (void *)(long)*(volatile __u32 *)&skb->data;
@@ -91,6 +95,7 @@ static __always_inline int tc(struct __sk_buff *skb)
 		/* A frame to be segmented later goes out in pieces that fit. */
 		.len = skb->gso_size ? 0 : skb->len,
 		.tag = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) << 16 | skb->vlan_tci : 0,
+		.end = end,
 	};
 	__u32 slot = port_find(skb->ifindex, 0) & ~PORT_CARRIER;
 	struct way way = {};

@@ -38,6 +38,15 @@ struct {
 	__type(value, struct port_vlans);
 } port_vlans SEC(".maps");
 
+/* Looked at for ports with a filter alone. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, PORT_SLOTS);
+	__type(key, __u32);
+	__type(value, struct port_filter);
+} port_filters SEC(".maps");
+
 /* What frames of a device, or of one of its VLANs, are to the datapath, each by one
  * store: ifindex << 32 | what vlan_key() gives << 16 | slot | PORT_CARRIER. An entry is
  * found at its ifindex modulo the size, with a few probes: numbers of devices grow for

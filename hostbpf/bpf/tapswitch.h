@@ -33,6 +33,7 @@ enum verdict {
 	VERDICT_PASS_ISOLATED = 17,
 	VERDICT_PASS_VLAN = 18,
 	VERDICT_PASS_NO_ROOM = 19,
+	VERDICT_PASS_FILTERED = 20,
 	VERDICT_SLOTS = 32, /* room for later verdicts without a new layout */
 };
 
@@ -70,6 +71,7 @@ enum port_flags {
 	/* Of a guest: its tap takes no merged TCP segments, so that XDP is the faster way
 	 * for bulk too. Of an uplink: its bridge has such a guest. */
 	PORT_UNMERGED = 16,
+	PORT_FILTERED = 32, /* not all frames may take the fast path, see struct port_filter */
 };
 
 enum table_sizes {
@@ -86,6 +88,8 @@ enum table_sizes {
 	FLOW_BITS = 16,
 	FLOWS = 1 << FLOW_BITS,
 	VLAN_WORDS = 4096 / 32,
+	FILTER_SOURCES = 8,
+	FILTER_OUT = 16,
 };
 
 /* Parts of an entry of the port index, beside ifindex, VLAN and slot. */
@@ -120,6 +124,23 @@ struct port_vlans {
 	__u64 of[VLAN_WORDS];
 };
 
+enum frame_kinds {
+	FRAME_IPV4 = 1,
+	FRAME_IPV6 = 2,
+	FRAME_OTHER = 4, /* with a tag too */
+};
+
+/* What a filter is sure to let through at one port, by slot. */
+struct port_filter {
+	__u64 source; /* address that frames come from, as in a forwarding entry's key; 0: any */
+	/* frame_kinds that may come in by the fast path, and << FILTER_OUT those that may
+	 * leave by it. */
+	__u32 kinds;
+	__u32 sources; /* number of addresses that IPv4 packets may come from, 0: any */
+	__u32 ipv4[FILTER_SOURCES]; /* in network order; the first again where there are fewer */
+	__u64 unused[2];
+};
+
 /*
  * One forwarding entry. Only the daemon writes key and dest, each by one store:
  * dest before key when it adds an entry, key alone when it removes one, and a
@@ -152,6 +173,7 @@ struct flush_counts {
 
 _Static_assert(sizeof(struct switch_control) == 64, "control is one cache line");
 _Static_assert(sizeof(struct port) == 32, "two ports in a cache line");
+_Static_assert(sizeof(struct port_filter) == 64, "a filter is one cache line");
 _Static_assert(sizeof(struct fdb_bucket) == 64, "a bucket is one cache line");
 
 #endif

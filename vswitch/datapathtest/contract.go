@@ -36,6 +36,15 @@ func open(ifindex, bridge int, role vswitch.Role) vswitch.PortConfig {
 	}
 }
 
+// filtered gives the port a filter with a number of IPv4 addresses.
+func filtered(c vswitch.PortConfig, sources int) vswitch.PortConfig {
+	c.Filter = vswitch.Filter{In: vswitch.FramesIPv4 | vswitch.FramesOther, Out: vswitch.FramesIPv6, Source: addr(1), Sources: sources}
+	for i := range sources {
+		c.Filter.IPv4[i] = [4]byte{198, 18, 0, byte(i + 1)}
+	}
+	return c
+}
+
 // Contract checks what every vswitch.Datapath promises. newBed makes an empty
 // datapath for each test.
 func Contract(t *testing.T, newBed func(*testing.T) Bed) {
@@ -76,6 +85,19 @@ func Contract(t *testing.T, newBed func(*testing.T) Bed) {
 				map[int]vswitch.PortConfig{b.Guest: c, b.Uplink: uplink(b)},
 				map[vswitch.FDBKey]int{key(bridgeA, 1): b.Guest, key(bridgeA, 2): b.Uplink, key(bridgeA, 3): vswitch.Host},
 			}
+		}},
+		{"filter", func(t *testing.T, b Bed) {
+			for _, sources := range []int{8, 1, 0, 2} {
+				must(t, b.SetPort(filtered(guest(b), sources)))
+			}
+		}, func(b Bed) state {
+			return state{Ports: map[int]vswitch.PortConfig{b.Guest: filtered(guest(b), 2)}}
+		}},
+		{"filter is taken off", func(t *testing.T, b Bed) {
+			must(t, b.SetPort(filtered(guest(b), 8)))
+			must(t, b.SetPort(guest(b)))
+		}, func(b Bed) state {
+			return state{Ports: map[int]vswitch.PortConfig{b.Guest: guest(b)}}
 		}},
 		{"detached port", func(t *testing.T, b Bed) {
 			c := guest(b)
