@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -35,7 +36,9 @@ const (
 	ebtInvert      = 4 // invflags
 	ebtIn          = 10
 	ebtOut         = 42
+	ebtTarget      = 104 // target_offset
 	ebtNext        = 108 // next_offset
+	ebtStandard    = 40  // from a target to the verdict of a standard one
 	ebtDrop        = -2
 )
 
@@ -58,7 +61,8 @@ var ebtTables = []struct {
 
 // ebtables reads the tables of legacy ebtables.
 type ebtables struct {
-	absent map[string]bool // tables that the kernel does not have built in
+	absent  map[string]bool // tables that the kernel does not have built in
+	filters uint64          // a digest of libvirt's filters, see FilterRules
 }
 
 // read gives the tables that are not without effect.
@@ -81,11 +85,12 @@ func (e *ebtables) read() ([]table, error) {
 	}
 	builtIn := !moduleLoaded("ebtables")
 	var tables []table
+	e.filters = 0
 	for _, t := range ebtTables {
 		if !moduleLoaded("ebtable_"+t.name) && (!builtIn || e.absent[t.name]) {
 			continue
 		}
-		chains, err := ebtRead(fd, t.name, t.chains)
+		chains, digest, err := ebtRead(fd, t.name, t.chains)
 		if errors.Is(err, unix.ENOENT) {
 			if e.absent == nil {
 				e.absent = map[string]bool{}
@@ -99,26 +104,34 @@ func (e *ebtables) read() ([]table, error) {
 		if len(chains) > 0 {
 			tables = append(tables, table{tool: toolEB, name: t.name, chains: chains})
 		}
+		if slices.ContainsFunc(chains, effect.hasFilter) {
+			e.filters += digest
+		}
 	}
 	return tables, nil
 }
 
-func ebtRead(fd int, name string, bridged []string) (chains []effect, err error) {
+// ebtRead gives the chains of a table that are not without effect, and a number for
+// all its rules.
+func ebtRead(fd int, name string, bridged []string) (chains []effect, digest uint64, err error) {
 	for range 3 {
 		replace := make([]byte, ebtReplaceLen)
 		copy(replace[:tableNameLen-1], name)
 		if err = getsockopt(fd, unix.SOL_IP, ebtGetInfo, replace); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		entries := make([]byte, native.Uint32(replace[ebtSize:]))
 		if err = ebtFill(fd, replace, entries); err == nil {
-			return ebtParse(entries, bridged)
+			h := fnv.New64a()
+			h.Write(entries)
+			chains, err = ebtParse(entries, bridged)
+			return chains, h.Sum64(), err
 		}
 		if !errors.Is(err, unix.EINVAL) { // the table has changed its size meanwhile
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	return nil, err
+	return nil, 0, err
 }
 
 // ebtParse gives the chains of a table that are not without effect.
@@ -139,6 +152,7 @@ func ebtParse(entries []byte, bridged []string) (chains []effect, err error) {
 			}
 			if ports != nil {
 				if m, ok := ebtPort(rest); ok {
+					m.filter = m.leadsToFilter(ebtJumpsTo(entries, rest[:min(next, len(rest))]))
 					*ports = append(*ports, m)
 				} else {
 					*ports, ports = nil, nil
@@ -185,4 +199,18 @@ func ebtPort(rule []byte) (portMatch, bool) {
 		return portMatch{deviceMatch: deviceMatch{name, prefix}, direction: of.direction}, true
 	}
 	return portMatch{}, false
+}
+
+// ebtJumpsTo gives the chain that a rule jumps to, with whatever it matches before;
+// empty if it does anything else. A jump is told by where in the table the chain is.
+func ebtJumpsTo(entries, rule []byte) string {
+	at := int(native.Uint32(rule[ebtTarget:]))
+	if at < 0 || at+ebtStandard+4 > len(rule) || text(rule[at:at+tableNameLen]) != "standard" {
+		return ""
+	}
+	to := int(int32(native.Uint32(rule[at+ebtStandard:])))
+	if to < 0 || to+ebtChainLen > len(entries) || native.Uint32(entries[to:]) != 0 {
+		return ""
+	}
+	return text(entries[to+ebtChainName : to+ebtChainName+tableNameLen])
 }

@@ -154,6 +154,7 @@ type ruleset struct {
 	have       bool
 	generation uint32
 	chains     []chain
+	filters    uint64 // a digest of libvirt's filters, see FilterRules
 }
 
 // errInterrupted says that the rules changed while they were read.
@@ -234,6 +235,17 @@ func (n *ruleset) refresh(c *netlink.Conn) error {
 	slices.SortStableFunc(chains, func(a, b chain) int {
 		return cmp.Or(cmp.Compare(a.family, b.family), strings.Compare(a.table, b.table), strings.Compare(a.effect.chain, b.effect.chain))
 	})
+	n.filters = 0
+	for i, ch := range chains {
+		if !ch.hasFilter() || i > 0 && chains[i-1].hasFilter() && chains[i-1].table == ch.table {
+			continue // or the table has been digested
+		}
+		digest, err := digestRules(c, ch.family, ch.table)
+		if err != nil {
+			return err
+		}
+		n.filters += digest
+	}
 	n.have, n.generation, n.chains = true, generation, chains
 	return nil
 }

@@ -93,7 +93,7 @@ func rulePorts(c *netlink.Conn, ch chain, rule []expression) ([]portMatch, error
 		next := rule[i+1]
 		switch from, _ := next.number(unix.NFTA_CMP_SREG); {
 		case next.name == "cmp" && from == register:
-			return compared(next, m)
+			return compared(next, m, rule[i+2:])
 		case next.name == "lookup":
 			return lookedUp(c, ch, next, m, register)
 		}
@@ -142,7 +142,7 @@ func (l load) match(value []byte) (portMatch, bool) {
 	return portMatch{}, false
 }
 
-func compared(e expression, l load) ([]portMatch, error) {
+func compared(e expression, l load, rest []expression) ([]portMatch, error) {
 	if op, ok := e.number(unix.NFTA_CMP_OP); !ok || op != cmpEqual {
 		return nil, nil
 	}
@@ -150,10 +150,13 @@ func compared(e expression, l load) ([]portMatch, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m, ok := l.match(value); ok {
-		return []portMatch{m}, nil
+	m, ok := l.match(value)
+	if !ok {
+		return nil, nil
 	}
-	return nil, nil
+	chain, err := jumpsTo(rest)
+	m.filter = m.leadsToFilter(chain)
+	return []portMatch{m}, err
 }
 
 // lookedUp gives the devices of the set, or map, that a register is looked up in.

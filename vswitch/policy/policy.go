@@ -215,15 +215,23 @@ func (f *found) reasons(bridges map[int]vswitch.Bridge, ports map[int]vswitch.Po
 			}
 		}
 		const mine = "take them out (see '%s'; libvirt's <filterref> makes such)"
+		const filtered = "a filter of libvirt's decides over frames of %s (%s)"
+		const untold = "let the daemon hear of libvirt what it says (see 'tapswitch status'), take <filterref> out of the interface if the guest is trusted"
 		for _, t := range nftTables(f.chains, calls{}) {
-			if effects, d := at(t.effects, p); d != 0 {
+			if _, d := at(t.effects, p, true); d != 0 {
+				hold(ifindex, br, vswitch.HoldFilter, d, fmt.Sprintf(filtered, p.Name, "nftables table "+t.familyName()+" "+t.table), untold)
+			}
+			if effects, d := at(t.effects, p, false); d != 0 {
 				hold(ifindex, br, vswitch.HoldNftables, d,
 					fmt.Sprintf("nftables table %s %s has rules for %s: %s", t.familyName(), t.table, p.Name, list(effects)),
 					fmt.Sprintf(mine, "nft list table "+t.familyName()+" "+t.table))
 			}
 		}
 		for _, t := range f.tables {
-			if effects, d := at(t.chains, p); d != 0 {
+			if _, d := at(t.chains, p, true); d != 0 {
+				hold(ifindex, br, vswitch.HoldFilter, d, fmt.Sprintf(filtered, p.Name, t.tool+" table "+t.name), untold)
+			}
+			if effects, d := at(t.chains, p, false); d != 0 {
 				hold(ifindex, br, vswitch.HoldEbtables, d,
 					fmt.Sprintf("%s table %s has rules for %s: %s", t.tool, t.name, p.Name, list(effects)),
 					fmt.Sprintf(mine, t.tool+" -t "+t.name+" -L"))

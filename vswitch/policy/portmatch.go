@@ -8,12 +8,17 @@ type portMatch struct {
 	deviceMatch
 	ifindex   int // instead of a name
 	direction vswitch.Direction
+	filter    bool // the rule is libvirt's for the filter of the device
 }
 
 // directionAt gives the direction in which frames of the port may meet the
-// effect's rules, given that these name their devices.
-func (e effect) directionAt(p vswitch.Port) (d vswitch.Direction) {
+// effect's rules, given that these name their devices: those of libvirt's filters, or
+// all others.
+func (e effect) directionAt(p vswitch.Port, filters bool) (d vswitch.Direction) {
 	for _, m := range e.ports {
+		if m.filter != filters {
+			continue
+		}
 		if m.ifindex == p.Ifindex || m.ifindex == 0 && m.matches(p.Name) {
 			d |= m.direction
 		}
@@ -25,13 +30,13 @@ func (e effect) directionAt(p vswitch.Port) (d vswitch.Direction) {
 func (e effect) everywhere() bool { return e.drops || len(e.ports) == 0 }
 
 // at gives those of the effects that frames of the port meet because of a rule
-// that names it, and in which direction.
-func at(effects []effect, p vswitch.Port) (met []effect, d vswitch.Direction) {
+// that names it, of libvirt's filters or another, and in which direction.
+func at(effects []effect, p vswitch.Port, filters bool) (met []effect, d vswitch.Direction) {
 	for _, e := range effects {
 		if e.everywhere() {
 			continue
 		}
-		if at := e.directionAt(p); at != 0 {
+		if at := e.directionAt(p, filters); at != 0 {
 			met = append(met, e)
 			d |= at
 		}
