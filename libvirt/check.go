@@ -2,6 +2,7 @@ package libvirt
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tapswitch/tapswitch/vswitch"
 )
@@ -110,7 +111,7 @@ func (d Domain) advise(n Interface, t Tuning) (advice []Advice) {
 		}
 		return advice
 	}
-	if n.Filter != nil && len(n.filterHolds()) > 0 {
+	if slices.ContainsFunc(n.Filter.holds(), func(r vswitch.HoldReason) bool { return r.Direction != 0 }) {
 		advice = append(advice, Advice{
 			Change: fmt.Sprintf("no <filterref filter='%s'>", n.Filter.Name),
 			Why:    "frames that a filter decides over go by the bridge; only for a guest that is trusted, since nothing keeps it from spoofing then",

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tapswitch/tapswitch/vswitch"
 )
 
 func TestCheck(t *testing.T) {
@@ -28,7 +30,15 @@ func TestCheck(t *testing.T) {
 		{"limit from the guest", virtio(func(n *Interface) { n.HostOffloads = Offloads{}; n.FromGuest = &Limit{Average: 1} }), WayBridge, WayBridge, nil},
 		{"link down", virtio(func(n *Interface) { n.HostOffloads = Offloads{}; n.LinkDown = true }), WayBridge, WayBridge, nil},
 		{"isolated, VLAN", virtio(func(n *Interface) { n.HostOffloads = Offloads{}; n.Isolated = true; n.VLANs = []uint16{7} }), WayXDP, WayFast, nil},
-		{"filter of what the guest sends", virtio(func(n *Interface) { n.HostOffloads = Offloads{}; n.Filter = &FilterRef{Name: "no-mac-spoofing"} }), WayBridge, WayFast, []string{" no <filterref filter='no-mac-spoofing'>"}},
+		{"filter of what the guest sends", virtio(func(n *Interface) {
+			n.HostOffloads = Offloads{}
+			n.Filter = &FilterRef{Name: "shop", Known: &KnownFilter{Frames: vswitch.Filter{Out: vswitch.FramesAll}}}
+		}), WayBridge, WayFast, []string{" no <filterref filter='shop'>"}},
+		{"filter that is honoured", virtio(func(n *Interface) {
+			n.HostOffloads = Offloads{}
+			n.Filter = &FilterRef{Name: "clean-traffic", Known: &KnownFilter{Frames: vswitch.Filter{In: vswitch.FramesIPv4, Out: vswitch.FramesIPv4}}}
+		}), WayXDP, WayFast, nil},
+		{"filter that nobody has asked for", virtio(func(n *Interface) { n.HostOffloads = Offloads{}; n.Filter = &FilterRef{Name: "clean-traffic"} }), WayBridge, WayBridge, []string{" no <filterref filter='clean-traffic'>"}},
 		{"macvtap", virtio(func(n *Interface) { n.Type = "direct"; n.FromGuest = &Limit{Average: 1} }), WayNone, WayNone, []string{" <interface type='bridge'>"}},
 		{"hostdev", virtio(func(n *Interface) { n.Type = "hostdev" }), WayNone, WayNone, nil},
 	} {

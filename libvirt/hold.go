@@ -22,10 +22,7 @@ func (n Interface) Holds() []vswitch.HoldReason {
 	if n.Type == "ethernet" {
 		holds = append(holds, vswitch.HoldReason{Code: vswitch.HoldInterface, Text: ethernetRemark})
 	}
-	if n.Filter != nil {
-		holds = append(holds, n.filterHolds()...)
-	}
-	return holds
+	return append(holds, n.Filter.holds()...)
 }
 
 // HasTap says whether the interface is a tap that is a port of a Linux bridge, or

@@ -13,10 +13,13 @@ func TestHolds(t *testing.T) {
 	both := func(code vswitch.HoldCode, text string) []vswitch.HoldReason {
 		return []vswitch.HoldReason{{Code: code, Direction: vswitch.Both, Text: text}}
 	}
-	filter := func(name string) Interface {
-		return Interface{Type: "bridge", Bridge: "br0", Filter: &FilterRef{Name: name, Parameters: map[string][]string{"IP": {"198.18.0.1"}}}}
+	filter := func(f FilterRef) Interface { return Interface{Type: "bridge", Bridge: "br0", Filter: &f} }
+	known := func(frames vswitch.Filter) Interface {
+		return filter(FilterRef{Name: "shop", Known: &KnownFilter{Frames: frames}})
 	}
-	const unchecked = " decides over its frames, which the fast path does not check yet" + trusted
+	honoured := func(d vswitch.Direction, what string) []vswitch.HoldReason {
+		return []vswitch.HoldReason{{Code: vswitch.HoldFilter, Direction: d, Text: "libvirt's filter shop is honoured: by the fast path go " + what + "; the rest goes by the bridge and the filter"}}
+	}
 	for _, tt := range []struct {
 		name string
 		n    Interface
@@ -32,10 +35,12 @@ func TestHolds(t *testing.T) {
 		{name: "L8 vhostuser", n: Interface{Type: "vhostuser"}, want: both(vswitch.HoldInterface, "frames go to another process's switch by shared memory, past the kernel; <interface type='bridge'> is what the fast path serves")},
 		{name: "L8 user", n: Interface{Type: "user"}, want: both(vswitch.HoldInterface, "the guest is behind a network stack of its own in a process, with no tap; <interface type='bridge'> is what the fast path serves")},
 		{name: "a later type", n: Interface{Type: "quantum"}, want: both(vswitch.HoldInterface, "<interface type='quantum'> is not known to have a tap on a bridge")},
-		{name: "clean-traffic", n: filter("clean-traffic"), want: both(vswitch.HoldFilter, "libvirt's filter clean-traffic"+unchecked)},
-		{name: "a filter of frames from the guest", n: filter("no-mac-spoofing"), want: []vswitch.HoldReason{{Code: vswitch.HoldFilter, Direction: vswitch.In, Text: "libvirt's filter no-mac-spoofing" + unchecked}}},
-		{name: "a filter that stops nothing", n: filter("allow-arp")},
-		{name: "a filter of the operator's", n: filter("shop"), want: both(vswitch.HoldFilter, "libvirt's filter shop decides over its frames, and what it says is not known"+trusted)},
+		{name: "a filter", n: known(vswitch.Filter{In: vswitch.FramesIPv4, Out: vswitch.FramesAll}), want: honoured(0, "IPv4 in, all frames out")},
+		{name: "a filter of all that the guest sends", n: known(vswitch.Filter{Out: vswitch.FramesAll}), want: honoured(vswitch.In, "no frames in, all frames out")},
+		{name: "a filter of all", n: known(vswitch.Filter{}), want: honoured(vswitch.Both, "no frames in, no frames out")},
+		{name: "a filter that stops nothing", n: filter(FilterRef{Name: "shop", Known: &KnownFilter{Open: true}}), want: []vswitch.HoldReason{{Code: vswitch.HoldFilter, Text: "libvirt's filter shop stops no unicast frame"}}},
+		{name: "a filter that is not understood", n: filter(FilterRef{Name: "shop", Unclear: "it rains"}), want: both(vswitch.HoldFilter, "libvirt's filter shop decides over its frames, but it rains; or take <filterref> out of the interface if the guest is trusted")},
+		{name: "a filter that nobody has asked for", n: filter(FilterRef{Name: "shop"}), want: both(vswitch.HoldFilter, "libvirt's filter shop decides over its frames, and libvirt has not been asked what it says"+trusted)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if d := cmp.Diff(tt.want, tt.n.Holds()); d != "" {

@@ -58,6 +58,9 @@ func (s *Session) Definition(name string) (text []byte, err error) {
 	return text, err
 }
 
+// Filters asks what the filters of a domain's interfaces mean, and notes it at them.
+func (s *Session) Filters(d Domain) error { return newFilterReader(s.c).resolve(d) }
+
 // Define replaces a domain's definition by one of the same name and UUID. It holds
 // from the domain's next start on.
 func (s *Session) Define(text []byte) error {

@@ -187,9 +187,9 @@ func (w *Watcher) readAll(c *connection) error {
 	if err != nil {
 		return fmt.Errorf("listing the domains: %w", err)
 	}
-	next := map[string]Reading{}
+	next, filters := map[string]Reading{}, newFilterReader(c)
 	for _, d := range domains {
-		if r, ok, err := w.read(c, d); err != nil {
+		if r, ok, err := w.read(c, filters, d); err != nil {
 			return err
 		} else if ok {
 			next[r.UUID] = r
@@ -206,7 +206,7 @@ func (w *Watcher) readAll(c *connection) error {
 
 // readOne reads a domain again.
 func (w *Watcher) readOne(c *connection, d libvirt.Domain) error {
-	r, ok, err := w.read(c, d)
+	r, ok, err := w.read(c, newFilterReader(c), d)
 	if err != nil {
 		return err
 	}
@@ -223,7 +223,7 @@ func (w *Watcher) readOne(c *connection, d libvirt.Domain) error {
 
 // read reads a domain; ok says whether it runs or is paused. XML that can't be
 // read counts as that of a domain without interfaces.
-func (w *Watcher) read(c *connection, d libvirt.Domain) (r Reading, ok bool, err error) {
+func (w *Watcher) read(c *connection, filters *filterReader, d libvirt.Domain) (r Reading, ok bool, err error) {
 	r.Asked = time.Now()
 	var (
 		state int32
@@ -246,6 +246,9 @@ func (w *Watcher) read(c *connection, d libvirt.Domain) (r Reading, ok bool, err
 	if r.Domain, err = ParseDomain([]byte(text)); err != nil {
 		w.log.Warn("ignoring the interfaces of a domain", "domain", d.Name, "error", err)
 		r.Domain = Domain{Name: d.Name}
+	}
+	if err := filters.resolve(r.Domain); err != nil {
+		return r, false, err
 	}
 	r.UUID = uuidText(d.UUID)
 	r.Running, r.Paused = true, libvirt.DomainState(state) == libvirt.DomainPaused

@@ -96,7 +96,7 @@ func (e *env) checkDomain(ctx context.Context, target, arg string) (checkedDomai
 		if err != nil {
 			return checkedDomain{}, err
 		}
-		return checkXML(text, arg, func(string) (libvirt.Network, error) { return libvirt.Network{}, os.ErrNotExist })
+		return checkXML(text, arg, noLibvirt{})
 	}
 	s, err := openLibvirt(ctx, target)
 	if err != nil {
@@ -116,7 +116,7 @@ func (e *env) checkDomain(ctx context.Context, target, arg string) (checkedDomai
 	if running {
 		source = "running"
 	}
-	return checkXML(text, source, s.Network)
+	return checkXML(text, source, s)
 }
 
 func openLibvirt(ctx context.Context, target string) (*libvirt.Session, error) {
@@ -145,17 +145,32 @@ func (e *env) readXML(file string) ([]byte, error) {
 	return text, nil
 }
 
-// checkXML checks a domain; network gives the networks that it names.
-func checkXML(text []byte, source string, network func(string) (libvirt.Network, error)) (checkedDomain, error) {
+// A teller tells what a domain's XML only names.
+type teller interface {
+	Network(name string) (libvirt.Network, error)
+	Filters(libvirt.Domain) error
+}
+
+// noLibvirt is nobody to ask.
+type noLibvirt struct{}
+
+func (noLibvirt) Network(string) (libvirt.Network, error) { return libvirt.Network{}, os.ErrNotExist }
+func (noLibvirt) Filters(libvirt.Domain) error            { return nil }
+
+// checkXML checks a domain.
+func checkXML(text []byte, source string, about teller) (checkedDomain, error) {
 	d, err := libvirt.ParseDomain(text)
 	if err != nil {
+		return checkedDomain{}, err
+	}
+	if err := about.Filters(d); err != nil {
 		return checkedDomain{}, err
 	}
 	checked := checkedDomain{Name: d.Name, UUID: d.UUID, Source: source, VCPUs: d.VCPUs, Interfaces: []checkedInterface{}}
 	for i, n := range d.Interfaces {
 		var remarks []string
 		if n.Network != "" {
-			w, err := network(n.Network)
+			w, err := about.Network(n.Network)
 			switch {
 			case err == nil:
 				n = n.On(w)

@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/tapswitch/tapswitch/libvirt"
@@ -17,6 +18,8 @@ type domains struct {
 	watcher *libvirt.Watcher // nil if libvirt is not to be asked
 	seen    map[int]libvirt.Sighting
 	guests  map[int]libvirt.Guest // by the port's ifindex
+	// filterRules stands for the rules of filters on the host.
+	filterRules uint64
 }
 
 // changed tells that libvirt's word may be another; it never does without libvirt.
@@ -49,6 +52,16 @@ func (d *domains) follow(ports map[int]vswitch.Port) (appeared bool) {
 	return appeared
 }
 
+// rulesChanged tells that the rules of filters on the host are others than before: a
+// filter may have been redefined, or an interface have got another, of which libvirt
+// tells by no event.
+func (d *domains) rulesChanged(number uint64) {
+	if number != d.filterRules && d.watcher != nil {
+		d.watcher.Look()
+	}
+	d.filterRules = number
+}
+
 // forget forgets a device that has gone.
 func (d *domains) forget(ifindex int) {
 	delete(d.seen, ifindex)
@@ -69,12 +82,20 @@ func (d *domains) match() bool {
 // decide adds what the guests' definitions say to an observation.
 func (d *domains) decide(o *vswitch.Observation) {
 	for ifindex, g := range d.guests {
+		p, ok := o.Ports[ifindex]
+		if !ok {
+			continue
+		}
+		if g.Filter != nil && g.Filter.Known != nil {
+			// It is checked here, so its rules on the host are no reason any more.
+			o.Holds[ifindex] = slices.DeleteFunc(slices.Clone(o.Holds[ifindex]), func(r vswitch.HoldReason) bool { return r.Code == vswitch.HoldFilter })
+			p.Filter = g.Filter.Known.Frames
+		}
 		o.Holds[ifindex] = append(o.Holds[ifindex], g.Holds()...)
 		if ok, _ := g.Promotable(); ok {
-			p := o.Ports[ifindex]
 			p.Promoted = true
-			o.Ports[ifindex] = p
 		}
+		o.Ports[ifindex] = p
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // A hook tells of a guest's filter before libvirt can be asked, here never: the port
-// is held, in the filter's direction, until the guest has stopped.
+// is held until the guest has stopped, as nobody says what the filter lets through.
 func TestHookHoldsFilteredGuest(t *testing.T) {
 	h := newHost(t, lab.Options{Guests: 2}, lab.DaemonOptions{Config: labConfig + "\nlibvirt = \"/nonexistent/sock\"\n"})
 	h.awaitFast(t, "vnet0", "vnet1")
@@ -24,7 +24,7 @@ func TestHookHoldsFilteredGuest(t *testing.T) {
 		}
 	}
 	tell("start", "<filterref filter='no-mac-spoofing'/>")
-	h.awaitPort(t, 5*time.Second, "vnet0", control.StateFastOut, "libvirt's filter no-mac-spoofing decides over its frames")
+	h.awaitPort(t, 5*time.Second, "vnet0", control.StateHeld, "libvirt's filter no-mac-spoofing decides over its frames")
 	if g := h.port(t, "vnet0").Guest; g == nil || g.Domain != "web" || g.Alias != "net0" {
 		t.Errorf("the port is that of %+v, want web's net0", g)
 	}

@@ -293,6 +293,7 @@ func (s *service) police() bool {
 	for ifindex, reasons := range s.rules.Holds(s.mirror.Bridges, s.mirror.Ports) {
 		found[ifindex] = append(found[ifindex], reasons...)
 	}
+	s.domains.rulesChanged(s.rules.FilterRules())
 	changed := !reflect.DeepEqual(found, s.holds)
 	s.holds = found
 	s.rounds.done(s.mirror)

@@ -59,7 +59,7 @@ type Daemon struct {
 // Start starts a libvirtd whose taps and networks are the node's, and waits until
 // it is ready. The caller is isolated (see lab.Isolate): its files are below /run.
 // It needs Debian's packages libvirt-daemon, libvirt-daemon-driver-qemu and
-// qemu-system-x86, or others that have the same, and overlayfs.
+// qemu-system-x86, for filters libvirt-daemon-config-nwfilter and iptables, or others that have the same, and overlayfs.
 func Start(ctx context.Context, n *lab.Node, o Options) (*Daemon, error) {
 	dir, err := os.MkdirTemp("/run", "libvirtd")
 	if err != nil {
