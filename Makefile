@@ -76,7 +76,7 @@ bench: deps build ## Measure the cost of a frame, six ways
 .PHONY: install
 install: build ## Install programs, unit, man pages and completions under DESTDIR and PREFIX
 	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)$(CONFDIR) $(DESTDIR)$(SHARE)/man/man8
-	install -m 0755 bin/tapswitch bin/tapswitchd bin/tapswitch-guest $(DESTDIR)$(SBINDIR)
+	install -m 0755 bin/tapswitch bin/tapswitch-hook bin/tapswitchd bin/tapswitch-guest $(DESTDIR)$(SBINDIR)
 	sed 's|@SBINDIR@|$(SBINDIR)|' packaging/tapswitchd.service > $(DESTDIR)$(UNITDIR)/tapswitchd.service
 	@# A configuration that is there is the operator's; the reference is all comments.
 	[ -e $(DESTDIR)$(CONFDIR)/tapswitch.toml ] || install -m 0644 cmd/tapswitchd/config/tapswitch.toml $(DESTDIR)$(CONFDIR)

@@ -20,11 +20,6 @@ type HookCall struct {
 	Operation, SubOperation, Extra string
 }
 
-// Vetoes says whether the script's failure would keep a guest from starting.
-func (c HookCall) Vetoes() bool {
-	return c.Driver == HookQEMU && (c.Operation == "prepare" || c.Operation == "start")
-}
-
 // A HookSubject is what a hook is about: a domain, a network, or a network with
 // the interface that has come or goes.
 type HookSubject struct {

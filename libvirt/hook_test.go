@@ -46,14 +46,3 @@ func TestParseHook(t *testing.T) {
 		}
 	}
 }
-
-func TestVetoes(t *testing.T) {
-	for _, driver := range []string{HookQEMU, HookNetwork} {
-		for _, operation := range []string{"prepare", "start", "started", "stopped", "release", "reconnect", "migrate", "port-created"} {
-			want := driver == HookQEMU && (operation == "prepare" || operation == "start")
-			if got := (HookCall{Driver: driver, Operation: operation}).Vetoes(); got != want {
-				t.Errorf("%s %s vetoes: %v", driver, operation, got)
-			}
-		}
-	}
-}

@@ -14,21 +14,14 @@ import (
 	"github.com/tapswitch/tapswitch/testvm/libvirtd"
 )
 
-// How TestMain is told to be something else.
-const (
-	withLibvirtd = "TAPSWITCH_TEST_LIBVIRTD" // the run of a test that has a libvirtd beside it
-	asCommand    = "TAPSWITCH_TEST_COMMAND"  // the command itself
-)
+// withLibvirtd tells TestMain that this is the run of a test that has a libvirtd beside it.
+const withLibvirtd = "TAPSWITCH_TEST_LIBVIRTD"
 
 func TestMain(m *testing.M) {
-	switch {
-	case os.Getenv(asCommand) != "":
-		main()
-	case os.Getenv(withLibvirtd) != "":
+	if os.Getenv(withLibvirtd) != "" {
 		lab.Main(m)
-	default:
-		os.Exit(m.Run())
 	}
+	os.Exit(m.Run())
 }
 
 // besideLibvirtd runs the test again in namespaces of its own, where it can have a

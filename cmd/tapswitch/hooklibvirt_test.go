@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -43,13 +44,11 @@ func TestHookOfLibvirt(t *testing.T) {
 	src := &controltest.Source{Hooks: make(chan control.Hook, 16)}
 	c := newConsole(t, src)
 	socket := c.vars["TAPSWITCH_SOCKET"]
-	command := filepath.Join(t.TempDir(), "tapswitch")
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(command, fmt.Appendf(nil, "#!/bin/sh\n%s=1 exec %s \"$@\"\n", asCommand, shellQuote(self)), 0o755); err != nil {
-		t.Fatal(err)
+	command := filepath.Join(t.TempDir(), "tapswitch-hook")
+	build := exec.Command("go", "build", "-buildvcs=false", "-o", command, "github.com/tapswitch/tapswitch/cmd/tapswitch-hook")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building tapswitch-hook: %v\n%s", err, out)
 	}
 	install := func(socket string) {
 		t.Helper()

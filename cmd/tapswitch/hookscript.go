@@ -40,7 +40,8 @@ const (
 // hooks are the scripts as they should be.
 type hooks struct {
 	dir     string // of libvirt's hooks
-	command string // the tapswitch that they call
+	command string // the tapswitch-hook that they call
+	beside  bool   // it is the one beside this command, because none was named
 	socket  string // of the daemon, if it is not the default
 }
 
@@ -61,10 +62,10 @@ func (h hooks) text(driver string) []byte {
 	return fmt.Appendf(nil, `#!/bin/sh
 %s; 'tapswitch hook uninstall' takes it away.
 # It hands what libvirt says over to tapswitchd.
-tapswitch=%s
-[ -x "$tapswitch" ] || exit 0
-exec "$tapswitch" hook %s%s -- "$@"
-`, hookMark, shellQuote(h.command), driver, socket)
+hook=%s
+[ -x "$hook" ] || exit 0
+exec "$hook"%s %s "$@"
+`, hookMark, shellQuote(h.command), socket, driver)
 }
 
 func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
@@ -107,6 +108,9 @@ func (h hooks) change(install bool) (did []string, err error) {
 		if s.State == hookForeign {
 			return nil, fmt.Errorf("%s is not of tapswitch's making: look at it, and remove or rename it first", s.File)
 		}
+	}
+	if install && h.beside && !executable(h.command) {
+		return nil, fmt.Errorf("there is no %s for the scripts to call: install it beside this command, or name it by --command", h.command)
 	}
 	for _, s := range scripts {
 		switch {
@@ -152,16 +156,18 @@ func writeScript(file string, text []byte) error {
 // hookFlags adds what the commands about scripts have in common.
 func (e *env) hookFlags(cmd *cobra.Command, h *hooks) {
 	cmd.Flags().StringVar(&h.dir, "dir", hookDir, "libvirt's `directory` for hooks")
-	cmd.Flags().StringVar(&h.command, "command", "", "`path` of the tapswitch that the scripts call (default: this one)")
+	cmd.Flags().StringVar(&h.command, "command", "", "`path` of the tapswitch-hook that the scripts call (default: the one beside this command)")
 }
 
 // complete fills in what depends on how the command was called.
 func (h *hooks) complete(e *env) (err error) {
 	h.socket = e.socket
 	if h.command == "" {
-		if h.command, err = os.Executable(); err != nil {
+		self, err := os.Executable()
+		if err != nil {
 			return fmt.Errorf("finding this command's path: %w", err)
 		}
+		h.command, h.beside = filepath.Join(filepath.Dir(self), "tapswitch-hook"), true
 	}
 	if h.command, err = filepath.Abs(h.command); err != nil {
 		return fmt.Errorf("finding %s: %w", h.command, err)

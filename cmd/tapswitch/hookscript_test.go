@@ -51,7 +51,7 @@ func TestHookInstall(t *testing.T) {
 	const reload = "libvirt looks at its hooks when it is reloaded: systemctl reload libvirtd, or virtqemud and virtnetworkd. Guests go on.\n"
 	step := func(what, args, stdout string, files []string) {
 		t.Helper()
-		if code := c.run(t.Context(), append(strings.Fields(args), "--dir", dir, "--command", "/opt/it's/tapswitch")...); code != exitFine {
+		if code := c.run(t.Context(), append(strings.Fields(args), "--dir", dir, "--command", "/opt/it's/tapswitch-hook")...); code != exitFine {
 			t.Errorf("%s: exit code %d: %s", what, code, &c.stderr)
 		}
 		if d := cmp.Diff(stdout, strings.ReplaceAll(c.stdout.String(), dir, "DIR")); d != "" {
@@ -120,11 +120,23 @@ func TestHookInstallRefuses(t *testing.T) {
 		t.Errorf("status (-want +got):\n%s", d)
 	}
 
-	if code := c.run(t.Context(), "hook", "install", "--dir", "/nonexistent/hooks"); code != exitFailed {
+	if code := c.run(t.Context(), "hook", "install", "--command", "/bin/true", "--dir", "/nonexistent/hooks"); code != exitFailed {
 		t.Errorf("without libvirt: exit code %d, want 1", code)
 	}
 	if want := "tapswitch: installing hook: there is no /nonexistent: install libvirt first, or name its directory for hooks by --dir\n"; c.stderr.String() != want {
 		t.Errorf("without libvirt: stderr %q, want %q", &c.stderr, want)
+	}
+
+	c, dir = hookConsole(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := c.run(t.Context(), "hook", "install", "--dir", dir); code != exitFailed {
+		t.Errorf("without the scripts' program: exit code %d, want 1", code)
+	}
+	if want := "tapswitch: there is no " + filepath.Join(filepath.Dir(self), "tapswitch-hook") + " for the scripts to call: install it beside this command, or name it by --command\n"; c.stderr.String() != want {
+		t.Errorf("without the scripts' program: stderr %q, want %q", &c.stderr, want)
 	}
 }
 
@@ -149,7 +161,7 @@ func TestHookScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, code := run()
-	if want := "<hook><qemu><--socket></run/a b><--><--my vm><start><begin><->"; out != want {
+	if want := "<--socket></run/a b><qemu><--my vm><start><begin><->"; out != want {
 		t.Errorf("the script calls %s, want %s", out, want)
 	}
 	if code != 7 {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tapswitch/tapswitch/cmd/hookcall"
 	"github.com/tapswitch/tapswitch/vswitch/control"
 )
 
@@ -24,7 +25,7 @@ func main() {
 		after:  time.After,
 		dial:   control.Dial,
 
-		logHook: toSyslog,
+		logHook: hookcall.ToSyslog,
 	}, os.Args[1:])
 	stop()
 	os.Exit(status)

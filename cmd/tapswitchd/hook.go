@@ -13,7 +13,7 @@ func (s source) Hook(_ context.Context, h control.Hook) error {
 	subject, err := call.ParseHook(h.XML)
 	if err != nil {
 		s.log.Warn("ignoring a hook of libvirt's", "driver", h.Driver, "object", h.Object, "operation", h.Operation, "error", err)
-		return err
+		return control.BadRequest(err)
 	}
 	if w := s.domains.watcher; w != nil {
 		w.Tell(call, subject)

@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/tapswitch/tapswitch/vswitch/control/handover"
 )
 
 // answerTimeout is how long a client waits for a whole answer.
@@ -132,58 +130,23 @@ func (c *Client) ask(ctx context.Context, method, path string, query url.Values,
 }
 
 // An AnswerError is the daemon's word that it could not do what it was asked.
-type AnswerError struct {
-	StatusCode int // of HTTP
-	Message    string
-}
+type AnswerError = handover.AnswerError
 
-func (e *AnswerError) Error() string { return e.Message }
-
-// Is makes an answer about something absent an os.ErrNotExist.
-func (e *AnswerError) Is(target error) bool {
-	return target == os.ErrNotExist && e.StatusCode == http.StatusNotFound
-}
+// An UnreachableError says that no daemon answers on the socket, why, and what
+// to do.
+type UnreachableError = handover.UnreachableError
 
 func readError(resp *http.Response) error {
 	text, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if err != nil {
 		return fmt.Errorf("reading tapswitchd's answer: %w", err)
 	}
-	var body errorBody
-	if json.Unmarshal(text, &body) != nil || body.Error == "" {
-		body.Error = "tapswitchd answered: " + resp.Status
-	}
-	return &AnswerError{StatusCode: resp.StatusCode, Message: body.Error}
+	return handover.ReadError(resp.StatusCode, resp.Status, text)
 }
-
-// An UnreachableError says that no daemon answers on the socket, why, and what
-// to do.
-type UnreachableError struct {
-	Socket string
-	Advice string
-	Err    error
-}
-
-func (e *UnreachableError) Error() string { return e.Advice }
-func (e *UnreachableError) Unwrap() error { return e.Err }
 
 func (c *Client) unreachable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	u := &UnreachableError{Socket: c.socket, Err: err}
-	var timeout interface{ Timeout() bool }
-	switch {
-	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
-		u.Advice = fmt.Sprintf("tapswitchd is not running (no socket at %s): systemctl start tapswitchd", c.socket)
-	case errors.Is(err, unix.ECONNREFUSED):
-		u.Advice = fmt.Sprintf("tapswitchd is not running (nobody answers at %s): systemctl start tapswitchd", c.socket)
-	case errors.Is(err, os.ErrPermission):
-		u.Advice = fmt.Sprintf("no permission to open %s: run as root", c.socket)
-	case errors.As(err, &timeout) && timeout.Timeout():
-		u.Advice = fmt.Sprintf("tapswitchd has not answered on %s for %s: journalctl -u tapswitchd may say why", c.socket, answerTimeout)
-	default:
-		u.Advice = fmt.Sprintf("asking tapswitchd at %s: %v", c.socket, err)
-	}
-	return u
+	return handover.Unreachable(c.socket, answerTimeout, err)
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
+
+	"github.com/tapswitch/tapswitch/vswitch/control/handover"
 )
 
 // maxHookXML bounds the XML of a hook, in bytes.
@@ -13,22 +14,12 @@ const maxHookXML = 1 << 20
 
 // A Hook is what libvirt tells a hook script: its arguments, and the XML on its
 // standard input.
-type Hook struct {
-	Driver       string // "qemu" or "network"
-	Object       string // name of the domain or network
-	Operation    string // "prepare", "started", …
-	SubOperation string
-	Extra        string
-	XML          []byte // at most 1 MB
-}
+type Hook = handover.Hook
 
-// Hook hands a hook over to the daemon.
-func (c *Client) Hook(ctx context.Context, h Hook) error {
-	query := url.Values{"driver": {h.Driver}, "object": {h.Object}, "operation": {h.Operation}, "sub_operation": {h.SubOperation}, "extra": {h.Extra}}
-	return c.ask(ctx, http.MethodPost, hookPath, query, h.XML, nil)
+// Hook hands a hook over to the daemon, which has taken it when it returns.
+func (c *Client) Hook(_ context.Context, h Hook) error {
+	return h.Send(c.socket, answerTimeout, true)
 }
-
-const hookPath = "/v1/hook"
 
 // hook takes a hook by POST.
 func (s *Server) hook(w http.ResponseWriter, r *http.Request) error {

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tapswitch/tapswitch/vswitch/control/handover"
 )
 
 // DefaultSocket is where the daemon listens if it is told nothing else.
-const DefaultSocket = "/run/tapswitch/tapswitchd.sock"
+const DefaultSocket = handover.DefaultSocket
 
 // maxSocketPath is what fits into sockaddr_un with a NUL.
 const maxSocketPath = 107

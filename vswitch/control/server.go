@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tapswitch/tapswitch/vswitch"
+	"github.com/tapswitch/tapswitch/vswitch/control/handover"
 )
 
 // A Server answers the API's requests out of a Switch.
@@ -56,7 +57,8 @@ func NewServer(src Switch, g prometheus.Gatherer) *Server {
 		"/v1/stats":  {answer: s.stats},
 		"/v1/pause":  {answer: s.pause, method: http.MethodPost, params: []string{"name", "for"}},
 		"/v1/resume": {answer: s.resume, method: http.MethodPost, params: []string{"name"}},
-		hookPath:     {take: s.hook, method: http.MethodPost, params: []string{"driver", "object", "operation", "sub_operation", "extra"}},
+
+		handover.HookPath: {take: s.hook, method: http.MethodPost, params: handover.HookParams},
 	}
 	return s
 }
@@ -104,6 +106,9 @@ func (s *Server) known() []string {
 
 // A requestError is the asker's fault.
 type requestError struct{ error }
+
+// BadRequest marks an error as the asker's fault.
+func BadRequest(err error) error { return requestError{err} }
 
 func (e requestError) Unwrap() error { return e.error }
 
@@ -329,15 +334,10 @@ func writeList[T any](w http.ResponseWriter, list []T, err error) error {
 	return nil
 }
 
-// An errorBody is the answer to a request that failed.
-type errorBody struct {
-	Error string `json:"error"`
-}
-
 func writeError(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(errorBody{err.Error()})
+	_ = json.NewEncoder(w).Encode(handover.ErrorBody{Error: err.Error()})
 }
 
 // notNil makes an empty list an empty list in JSON, not null.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Made by 'tapswitch hook install'; 'tapswitch hook uninstall' takes it away.
 # It hands what libvirt says over to tapswitchd.
-tapswitch='/opt/it'\''s/tapswitch'
-[ -x "$tapswitch" ] || exit 0
-exec "$tapswitch" hook qemu -- "$@"
+hook='/opt/it'\''s/tapswitch-hook'
+[ -x "$hook" ] || exit 0
+exec "$hook" qemu "$@"
