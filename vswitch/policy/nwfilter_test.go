@@ -13,7 +13,7 @@ import (
 // Rules that are libvirt's for the filter of a tap are told from all others.
 func TestLibvirtFilters(t *testing.T) {
 	h := newHost(t, 2)
-	r := newReader()
+	r := NewReader(Options{})
 	index := map[string]int{}
 	for ifindex, p := range h.ports {
 		index[p.Name] = ifindex
@@ -84,7 +84,7 @@ func TestLibvirtFilters(t *testing.T) {
 // What libvirt's chains say is told by a number, in which counters have no part.
 func TestFilterRules(t *testing.T) {
 	h := newHost(t, 1)
-	r := newReader()
+	r := NewReader(Options{})
 	numbers := map[uint64]string{}
 	check := func(what, same string) {
 		t.Helper()
