@@ -46,13 +46,13 @@ func filterRef(x *libvirtxml.DomainInterfaceFilterRef) *FilterRef {
 // load gives the definitions of filters; its errors are no reason to fail.
 func (f *FilterRef) resolve(mac vswitch.MAC, load func(string) (filterDefinition, error)) {
 	f.Known, f.Unclear = nil, ""
-	parts, err := filterParts(f.Name, load)
+	all, err := allRules(f.Name, load)
 	var rules *filterRules
 	if _, ok := f.Parameters["MAC"]; err == nil && ok {
 		err = errors.New("it is given another address than the interface's")
 	}
 	if err == nil {
-		rules, err = newFilterRules(parts, mac, f.Parameters)
+		rules, err = newFilterRules(all, mac, f.Parameters)
 	}
 	if err != nil {
 		f.Unclear = err.Error()

@@ -184,8 +184,16 @@ func TestFilterRules(t *testing.T) {
 			part: "<filter name='g' chain='ipv4' priority='5'><rule action='accept' direction='inout'/></filter>", want: "no frames in, no frames out",
 		},
 		{
-			name: "a chain of two priorities", filter: "<filter name='f' chain='ipv4' priority='4'><filterref filter='g'/></filter>",
-			part: "<filter name='g' chain='ipv4' priority='5'/>", want: "its chain ipv4 has priorities 4 and 5",
+			name: "a chain of two priorities", filter: "<filter name='f' chain='ipv4' priority='4'>" + drop + "<filterref filter='g'/></filter>",
+			part: "<filter name='g' chain='ipv4' priority='5'>" + drop + "</filter>", want: "its chain ipv4 has priorities 4 and 5",
+		},
+		{
+			name: "a part's rules before", filter: "<filter name='f'><filterref filter='g'/><rule action='accept' direction='inout'/></filter>",
+			part: "<filter name='g'><rule action='drop' direction='out'><ip protocol='tcp'/></rule></filter>", want: "IPv6 in, all frames out",
+		},
+		{
+			name: "a part's rules behind", filter: "<filter name='f'><rule action='accept' direction='inout'/><filterref filter='g'/></filter>",
+			part: "<filter name='g'><rule action='drop' direction='out'><ip protocol='tcp'/></rule></filter>", want: "open",
 		},
 		{name: "part of itself", filter: "<filter name='f'><filterref filter='f'/></filter>", want: "open"},
 		{name: "a part that is not there", filter: "<filter name='f'><filterref filter='h'/></filter>", want: "of its part h: no filter h"},

@@ -28,31 +28,27 @@ type filterStep struct {
 	unordered bool
 }
 
-// newFilterRules puts a filter's parts together for an interface.
-func newFilterRules(parts []filterDefinition, mac vswitch.MAC, vars map[string][]string) (*filterRules, error) {
+// newFilterRules puts the rules of a filter in order for an interface.
+func newFilterRules(rules []chainedRule, mac vswitch.MAC, vars map[string][]string) (*filterRules, error) {
 	f := &filterRules{mac: mac, vars: vars}
 	chains := map[string]*filterStep{}
-	for _, d := range parts {
-		for _, r := range d.rules {
-			if err := f.check(r); err != nil {
-				return nil, err
-			}
+	for _, r := range rules {
+		if err := f.check(r.filterRule); err != nil {
+			return nil, err
 		}
-		steps := &f.root
-		if d.chain != rootChain {
-			c := chains[d.chain]
-			if c == nil {
-				c = &filterStep{filterRule: filterRule{priority: d.priority, protocol: chainProtocol(d.chain)}}
-				chains[d.chain] = c
-			}
-			if c.priority != d.priority {
-				return nil, fmt.Errorf("its chain %s has priorities %d and %d", d.chain, c.priority, d.priority)
-			}
-			steps = &c.chain
+		if r.chain.name == rootChain {
+			f.root = append(f.root, filterStep{filterRule: r.filterRule})
+			continue
 		}
-		for _, r := range d.rules {
-			*steps = append(*steps, filterStep{filterRule: r})
+		c := chains[r.chain.name]
+		if c == nil {
+			c = &filterStep{filterRule: filterRule{priority: r.chain.priority, protocol: chainProtocol(r.chain.name)}}
+			chains[r.chain.name] = c
 		}
+		if c.priority != r.chain.priority {
+			return nil, fmt.Errorf("its chain %s has priorities %d and %d", r.chain.name, c.priority, r.chain.priority)
+		}
+		c.chain = append(c.chain, filterStep{filterRule: r.filterRule})
 	}
 	// Frames are led into a chain before they meet rules of the same priority.
 	var ways []filterStep

@@ -1,6 +1,7 @@
 package libvirt
 
 import (
+	"cmp"
 	"encoding/xml"
 	"fmt"
 	"slices"
@@ -17,13 +18,23 @@ type filterRule struct {
 	fields            map[string]string
 }
 
-// A filterDefinition is a filter as libvirt has it, with the names of those that are
-// part of it.
+// A filterDefinition is a filter as libvirt has it.
 type filterDefinition struct {
-	chain    string // "root", or where frames of a protocol are led to
-	priority int    // of the chain
-	rules    []filterRule
-	parts    []string
+	filterChain
+	entries []filterEntry
+}
+
+// A filterChain is what frames go through: all through the root, those of a protocol
+// through others.
+type filterChain struct {
+	name     string
+	priority int // among the rules of the root
+}
+
+// A filterEntry is a rule, or the name of a filter whose rules stand in its place.
+type filterEntry struct {
+	filterRule
+	part string
 }
 
 // An element is XML as it stands: what is not known must be seen to be refused.
@@ -66,12 +77,9 @@ func parseFilter(text string) (d filterDefinition, err error) {
 		return d, err
 	}
 	attrs := e.attributes()
-	d.chain = rootChain
-	if chain := attrs["chain"]; chain != "" {
-		d.chain = chain
-	}
-	if d.chain != rootChain && chainProtocol(d.chain) == "" {
-		return d, fmt.Errorf("its chain %s is not known", d.chain)
+	d.name = cmp.Or(attrs["chain"], rootChain)
+	if d.name != rootChain && chainProtocol(d.name) == "" {
+		return d, fmt.Errorf("its chain %s is not known", d.name)
 	}
 	if d.priority, err = priority(attrs["priority"], 0); err != nil {
 		return d, err
@@ -83,13 +91,13 @@ func parseFilter(text string) (d filterDefinition, err error) {
 			if len(part.Elements) > 0 {
 				return d, fmt.Errorf("it gives filter %s parameters of its own", part.attributes()["filter"])
 			}
-			d.parts = append(d.parts, part.attributes()["filter"])
+			d.entries = append(d.entries, filterEntry{part: part.attributes()["filter"]})
 		case "rule":
 			r, err := parseRule(part)
 			if err != nil {
 				return d, err
 			}
-			d.rules = append(d.rules, r)
+			d.entries = append(d.entries, filterEntry{filterRule: r})
 		default:
 			return d, fmt.Errorf("<%s> in it is not known", part.XMLName.Local)
 		}
@@ -138,29 +146,38 @@ func parseRule(e element) (r filterRule, err error) {
 	return r, nil
 }
 
-// maxFilterParts bounds how many filters one may consist of.
-const maxFilterParts = 100
+// A chainedRule is a rule in its chain.
+type chainedRule struct {
+	filterRule
+	chain filterChain
+}
 
-// filterParts gives a filter and all that are part of it, each once.
-func filterParts(name string, load func(string) (filterDefinition, error)) (parts []filterDefinition, err error) {
-	names := []string{name}
-	for i := 0; i < len(names); i++ {
-		if i == maxFilterParts {
-			return nil, fmt.Errorf("it consists of more than %d filters", maxFilterParts)
+// allRules gives the rules of a filter and of its parts, in the order in which they are
+// named. A part that is named again adds nothing.
+func allRules(name string, load func(string) (filterDefinition, error)) (rules []chainedRule, err error) {
+	taken := map[string]bool{}
+	var take func(string) error
+	take = func(part string) error {
+		if taken[part] {
+			return nil
 		}
-		d, err := load(names[i])
+		taken[part] = true
+		d, err := load(part)
 		if err != nil {
-			if names[i] != name {
-				err = fmt.Errorf("of its part %s: %w", names[i], err)
+			if part != name {
+				err = fmt.Errorf("of its part %s: %w", part, err)
 			}
-			return nil, err
+			return err
 		}
-		parts = append(parts, d)
-		for _, part := range d.parts {
-			if !slices.Contains(names, part) {
-				names = append(names, part)
+		for _, e := range d.entries {
+			if e.part == "" {
+				rules = append(rules, chainedRule{e.filterRule, d.filterChain})
+			} else if err := take(e.part); err != nil {
+				return err
 			}
 		}
+		return nil
 	}
-	return parts, nil
+	err = take(name)
+	return rules, err
 }
