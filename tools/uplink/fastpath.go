@@ -39,9 +39,16 @@ const tag = uint32(vlanTPID)<<16 | uint32(vlan)
 
 const vlanTPID = 0x8100
 
+// antiSpoof is a guest's filter as libvirt's clean-traffic makes it: of a frame to the
+// guest its kind is asked, as here, of one from it the addresses too.
+var antiSpoof = vswitch.Filter{
+	In: vswitch.FramesIPv4, Out: vswitch.FramesIPv4, Source: vswitch.MAC{2},
+	IPv4: [vswitch.FilterSources][4]byte{{198, 19, 0, 1}}, Sources: 1,
+}
+
 // openFastPath makes the taps and the stations behind them and behind the NIC
 // known to a new datapath. With VLANs the bridge is VLAN-aware, and its guests are
-// isolated from each other.
+// isolated from each other and filtered.
 func openFastPath(h *host, taps []tapsink.Tap, stations []ways.Station, vlans bool) (_ *fastPath, err error) {
 	dp, err := hostbpf.Open(hostbpf.Options{PinDir: pinDir})
 	if err != nil {
@@ -68,7 +75,7 @@ func openFastPath(h *host, taps []tapsink.Tap, stations []ways.Station, vlans bo
 	for _, tap := range taps {
 		port.Ifindex, port.Role = tap.Ifindex, vswitch.RoleGuest
 		if vlans {
-			port.VLANs, port.Isolated = access, true
+			port.VLANs, port.Isolated, port.Filter = access, true, antiSpoof
 		}
 		if err := dp.SetPort(port); err != nil {
 			return nil, fmt.Errorf("adding %s to the datapath: %w", tap.Name, err)

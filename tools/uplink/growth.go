@@ -19,7 +19,7 @@ type Growth struct {
 	Entries int `json:"entries"` // half of them guests, half outside
 	Ports   int `json:"ports"`   // taps
 	// VLANs says that the bridge is VLAN-aware: the frames have a tag on the wire and
-	// none in the guest, and the guests are isolated from each other.
+	// none in the guest, and the guests are isolated from each other and filtered.
 	VLANs bool          `json:"vlans"`
 	Ways  *bench.Result `json:"result"`
 	// MapBytes is what the datapath's maps take, by name.

@@ -33,7 +33,7 @@ var Goals = []bench.Goal{
 	{Way: BridgeDefault, Base: Tapswitch, AtLeast: 5},
 }
 
-// VLANGoal is what VLANs and isolated ports may cost, with one guest: what the bridge
+// VLANGoal is what VLANs, isolated ports and filters may cost, with one guest: what the bridge
 // makes sure of must not make the fast path slow.
 var VLANGoal = bench.Goal{Way: Tapswitch, Base: Limit, AtMost: 1.3, Aim: 1.15}
 
