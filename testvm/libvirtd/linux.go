@@ -26,7 +26,8 @@ func (l *Linux) Console(guest string) string {
 
 // GuestPort is the UDP port at which a Linux guest answers what it is sent. A datagram
 // that says "mac ADDRESS" makes it take another Ethernet address first, one that says
-// "reboot" makes it reboot at once.
+// "from ADDRESS" is answered from that IP address, and one that says "reboot" makes it
+// reboot at once.
 const GuestPort = 9
 
 // linuxKernel is one of package kernel's.

@@ -1,7 +1,8 @@
 // Guestinit is the first process of a Linux guest of package libvirtd. It brings up
 // eth0 with the address that the kernel's command line names by addr=, and answers
 // datagrams to it; one that says "mac ADDRESS" makes it take another Ethernet address
-// first. One that says "reboot" it does not answer, but reboots.
+// first, and one that says "from ADDRESS" is answered from that IP address. One that says
+// "reboot" it does not answer, but reboots.
 package main
 
 import (
@@ -98,8 +99,31 @@ func answer(addr string) error {
 				return fmt.Errorf("taking the address %s: %w", mac, err)
 			}
 		}
-		if _, err := c.WriteToUDP(b[:n], from); err != nil {
+		if text, ok := strings.CutPrefix(string(b[:n]), "from "); ok {
+			err = answerAs(eth0, text, b[:n], from)
+		} else {
+			_, err = c.WriteToUDP(b[:n], from)
+		}
+		if err != nil {
 			return err
 		}
 	}
+}
+
+// answerAs answers from another address, which becomes one of the guest's.
+func answerAs(eth0 netlink.Link, address string, b []byte, to *net.UDPAddr) error {
+	a, err := netlink.ParseAddr(address + "/32")
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrReplace(eth0, a); err != nil {
+		return fmt.Errorf("adding %s: %w", address, err)
+	}
+	c, err := net.DialUDP("udp4", &net.UDPAddr{IP: a.IP, Port: 9}, to)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_, err = c.Write(b)
+	return err
 }
