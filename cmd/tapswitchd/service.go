@@ -24,8 +24,11 @@ import (
 const lookEvery = time.Minute
 
 // lookShare bounds the time that goes into this: one part of so many. With a bridge
-// whose table a guest has filled with a million addresses, it takes 80 ms a port.
+// whose table a guest has filled with a million addresses, a look takes two seconds.
 const lookShare = 30
+
+// catchUpShare is lookShare's counterpart while a look has left something out.
+const catchUpShare = 3
 
 // retryFullEvery is how often entries are tried again for which there was no
 // room. Seldom, because a guest that floods addresses can keep the table full.
@@ -269,7 +272,7 @@ func (s *service) tick() {
 	case s.behind || lapsed:
 		s.behind = true // until it has been read
 		fallthrough
-	case since >= max(lookEvery, lookShare*s.lookTook):
+	case since >= max(lookEvery, lookShare*s.lookTook), s.mirror.Partial() && since >= catchUpShare*s.lookTook:
 		change, err := s.mirror.Resync()
 		s.lookTook = time.Since(now)
 		s.follow(change, err)

@@ -3,13 +3,9 @@ package bridge
 import (
 	"bytes"
 	"cmp"
-	"errors"
-	"iter"
-	"maps"
 	"slices"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/vswitch"
@@ -19,41 +15,44 @@ import (
 // bridge are ok: a device's own filters and a tunnel's table come by the same
 // messages.
 func parseEntry(b []byte, now time.Time) (e vswitch.FDBEntry, ok bool) {
-	var msg unix.NdMsg
-	ad, err := decode(b, &msg)
-	if err != nil || msg.Family != unix.AF_BRIDGE || msg.Flags&unix.NTF_SELF != 0 {
+	if len(b) < unix.SizeofNdMsg || b[0] != unix.AF_BRIDGE {
 		return e, false
 	}
-	e.Port, e.Updated = int(msg.Ifindex), now
-	for ad.Next() {
-		switch ad.Type() {
-		case unix.NDA_LLADDR:
-			if v := ad.Bytes(); len(v) == len(e.MAC) {
-				e.MAC = vswitch.MAC(v)
-				ok = true
-			}
-		case unix.NDA_MASTER:
-			e.Bridge = int(ad.Uint32())
-		case unix.NDA_VLAN:
-			e.VLAN = vswitch.VLAN(ad.Uint16())
-		case unix.NDA_CACHEINFO:
+	state, flags := native.Uint16(b[8:]), b[10]
+	if flags&unix.NTF_SELF != 0 {
+		return e, false
+	}
+	e.Port, e.Updated = int(int32(native.Uint32(b[4:]))), now
+	for attributes := b[unix.SizeofNdMsg:]; len(attributes) > 0; {
+		typ, v, rest, whole := nextAttribute(attributes)
+		if !whole {
+			return e, false
+		}
+		attributes = rest
+		switch {
+		case typ == unix.NDA_LLADDR && len(v) == len(e.MAC):
+			e.MAC = vswitch.MAC(v)
+			ok = true
+		case typ == unix.NDA_MASTER && len(v) == 4:
+			e.Bridge = int(native.Uint32(v))
+		case typ == unix.NDA_VLAN && len(v) == 2:
+			e.VLAN = vswitch.VLAN(native.Uint16(v))
+		case typ == unix.NDA_CACHEINFO && len(v) >= 12:
 			// Four numbers: confirmed, used, updated, references.
-			if v := ad.Bytes(); len(v) >= 12 {
-				e.Updated = now.Add(-clock(native.Uint32(v[8:])))
-			}
+			e.Updated = now.Add(-clock(native.Uint32(v[8:])))
 		}
 	}
 	switch {
-	case msg.State&unix.NUD_PERMANENT != 0:
+	case state&unix.NUD_PERMANENT != 0:
 		e.Origin = vswitch.OriginLocal
-	case msg.Flags&unix.NTF_EXT_LEARNED != 0:
+	case flags&unix.NTF_EXT_LEARNED != 0:
 		e.Origin = vswitch.OriginExtern
-	case msg.State&unix.NUD_NOARP != 0:
+	case state&unix.NUD_NOARP != 0:
 		e.Origin = vswitch.OriginStatic
 	default:
 		e.Origin = vswitch.OriginLearned
 	}
-	return e, ok && e.Bridge != 0 && ad.Err() == nil
+	return e, ok && e.Bridge != 0
 }
 
 // applyEntry takes over one FDB event.
@@ -128,78 +127,6 @@ func (m *Mirror) forget(port int, c *Change) {
 			c.FDB = append(c.FDB, key)
 		}
 	}
-}
-
-// dumpFDB reads the FDB of every bridge.
-func (m *Mirror) dumpFDB(c *conn) error {
-	req, err := request(unix.RTM_GETNEIGH, unix.NdMsg{Family: unix.AF_BRIDGE}, netlink.NewAttributeEncoder())
-	if err != nil {
-		return err
-	}
-	now := time.Now()
-	return c.dump(req, func(b []byte) bool {
-		if e, ok := parseEntry(b, now); ok {
-			m.put(e)
-		}
-		return true
-	})
-}
-
-// dumpPorts reads the FDB port by port, of each up to its bound of learned
-// entries; full gets the ports that have more. The kernel walks through a bridge's
-// whole FDB for each port, and from the beginning again for each datagram of an
-// answer, so a port with a million entries is not read to its end: that takes
-// minutes.
-func (m *Mirror) dumpPorts(g *gate, full map[int]bool, between func()) (err error) {
-	c, err := dial()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.Close()) }()
-	for _, indexes := range []iter.Seq[int]{maps.Keys(m.Bridges), maps.Keys(m.Ports)} {
-		for index := range indexes {
-			more, err := m.dumpPort(c, index, g.bound(m.Ports[index].Role == vswitch.RoleUplink))
-			if err != nil {
-				return err
-			}
-			if between(); !more {
-				continue
-			}
-			full[index] = true
-			if err := c.Close(); err != nil {
-				return err
-			}
-			if c, err = dial(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// dumpPort reads the entries of a port, or those of a bridge that lead to no
-// port, up to a bound.
-func (m *Mirror) dumpPort(c *conn, index, bound int) (more bool, err error) {
-	req, err := request(unix.RTM_GETNEIGH, unix.IfInfomsg{Family: unix.AF_BRIDGE, Index: int32(index)}, netlink.NewAttributeEncoder())
-	if err != nil {
-		return false, err
-	}
-	n, now := 0, time.Now()
-	err = c.dump(req, func(b []byte) bool {
-		e, ok := parseEntry(b, now)
-		if !ok {
-			return true
-		}
-		if bounded(e) {
-			if n++; n > bound {
-				more = true
-				return false
-			}
-		}
-		m.put(e)
-		return true
-	})
-	return more, err
 }
 
 // diffFDB adds the keys under which two tables differ.

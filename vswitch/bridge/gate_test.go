@@ -2,9 +2,13 @@ package bridge
 
 import (
 	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/vswitch"
 )
@@ -97,79 +101,253 @@ func TestBoundedMirror(t *testing.T) {
 	}
 }
 
-// What happens while everything is read again is heard of or not, but the mirror
-// is right in the end: against a model, with a dump that has read each entry at
-// any moment of the time.
-func TestGateWhileReading(t *testing.T) {
+// A gateModel has a kernel whose events go through the gate's filter into a queue,
+// which is read some time later, and a mirror that applies them later still.
+type gateModel struct {
+	t       *testing.T
+	r       *rand.Rand
+	g       *gate
+	kernel  map[vswitch.FDBKey]vswitch.FDBEntry
+	queue   []event // in the socket
+	turn    uint64
+	heard   []event
+	mirror  *Mirror
+	busy    bool // nobody reads while everything is read again
+	dropped int
+}
+
+const modelAddresses, modelPorts, modelBound = 60, 3, 5
+
+// message makes an event as the kernel does.
+func (m *gateModel) message(ev event) []byte {
+	typ := uint16(unix.RTM_NEWNEIGH)
+	if ev.deleted {
+		typ = unix.RTM_DELNEIGH
+	}
+	body := entryMessage(ev.entry.Port, ev.entry.Bridge, uint16(ev.entry.VLAN), ev.entry.MAC, unix.NUD_REACHABLE, 0)
+	b := native.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
+	b = native.AppendUint16(b, typ)
+	return append(append(b, make([]byte, 10)...), body...)
+}
+
+func (m *gateModel) change() {
+	e := learnedAt(m.r.IntN(modelAddresses), 10+m.r.IntN(modelPorts))
+	_, there := m.kernel[e.FDBKey]
+	ev := event{entry: e, deleted: there && m.r.IntN(3) == 0}
+	if ev.deleted {
+		ev.entry = m.kernel[e.FDBKey]
+		delete(m.kernel, e.FDBKey)
+	} else {
+		m.kernel[e.FDBKey] = e
+	}
+	pass, err := m.g.sieve.Passes(m.message(ev))
+	must(m.t, err)
+	if pass {
+		m.queue = append(m.queue, ev)
+	} else {
+		m.dropped++
+	}
+	if !(m.busy && m.g.looking) && m.r.IntN(4) == 0 {
+		m.read(m.r.IntN(len(m.queue) + 1))
+	}
+}
+
+// read reads the first n events.
+func (m *gateModel) read(n int) {
+	for _, ev := range m.queue[:n] {
+		if ev, hear := m.g.admit(ev.deleted, ev.entry); hear {
+			m.heard = append(m.heard, ev)
+		}
+	}
+	if m.queue = m.queue[n:]; len(m.queue) == 0 {
+		m.g.emptied.Store(m.turn)
+		m.turn = m.g.turn.Load()
+	}
+}
+
+func (m *gateModel) apply() {
+	for i := range m.heard {
+		m.mirror.applyEntry(&m.heard[i], &Change{})
+	}
+	m.heard = nil
+}
+
+// Whatever the filter drops, and whenever what it lets through is read, the mirror is
+// right in the end: also while everything is read again, by a dump that has read each
+// entry at any moment of the time, and while the filter's table is made anew.
+func TestGateModel(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	r := rand.New(rand.NewPCG(seed, 0))
-	const bound, addresses, ports = 5, 30, 3
-	for round := range 2000 {
-		g := newGate(bound, bound)
-		kernel := map[vswitch.FDBKey]vswitch.FDBEntry{}
-		mirror := blank(Options{})
-		var queue []event
-		change := func() {
-			e := learnedAt(r.IntN(addresses), 10+r.IntN(ports))
-			_, there := kernel[e.FDBKey]
-			deleted := there && r.IntN(3) == 0
-			if deleted {
-				e = kernel[e.FDBKey]
-				delete(kernel, e.FDBKey)
-			} else {
-				kernel[e.FDBKey] = e
-			}
-			if ev, hear := g.admit(deleted, e); hear {
-				queue = append(queue, ev)
-			}
-		}
-		drain := func() {
-			for i := range queue {
-				mirror.applyEntry(&queue[i], &Change{})
-			}
-			queue = nil
-		}
+	m := &gateModel{
+		t: t, r: rand.New(rand.NewPCG(seed, 0)), g: gateFor(t, modelBound),
+		kernel: map[vswitch.FDBKey]vswitch.FDBEntry{}, mirror: blank(Options{}),
+	}
+	for round := range 150 {
 		for range 60 {
-			change()
+			m.change()
 		}
-		if r.IntN(2) == 0 {
-			drain()
+		if m.r.IntN(2) == 0 {
+			m.apply()
 		}
-		epoch := g.begin()
-		next := blank(Options{})
-		for i := range addresses {
-			for range r.IntN(3) {
-				change()
+		switch {
+		case round == 20:
+			// Addresses that come and are lost with an overflow, until the table is worn.
+			for n := 1000; !m.g.sieve.Worn(); n++ {
+				_, err := m.g.sieve.Passes(m.message(event{entry: learnedAt(n, 20)}))
+				must(t, err)
 			}
-			if e, ok := kernel[learnedAt(i, 0).FDBKey]; ok && next.entries[e.Port] < bound {
+		case round%4 == 0:
+			must(t, m.g.sieve.Renew())
+			m.g.turn.Add(1)
+		}
+		m.busy = m.r.IntN(2) == 0
+		epoch, err := m.g.begin()
+		must(t, err)
+		next := blank(Options{})
+		for i := range modelAddresses {
+			for range m.r.IntN(3) {
+				m.change()
+			}
+			if e, ok := m.kernel[learnedAt(i, 0).FDBKey]; ok && next.entries[e.Port] < modelBound {
 				next.put(e)
 			}
 		}
-		g.end(next, map[int]bool{})
-		mirror = next
-		mirror.epoch = epoch
-		for range r.IntN(20) {
-			change()
+		must(t, m.g.end(next, map[int]bool{}))
+		next.epoch = epoch
+		m.mirror = next
+		for range m.r.IntN(20) {
+			m.change()
 		}
-		drain()
-		for key, e := range mirror.FDB {
-			if kernel[key] != e {
-				t.Fatalf("round %d: the mirror has %+v, the kernel %+v", round, e, kernel[key])
+		m.read(len(m.queue))
+		m.apply()
+		for key, e := range m.mirror.FDB {
+			if m.kernel[key] != e {
+				t.Fatalf("round %d: the mirror has %+v, the kernel %+v", round, e, m.kernel[key])
 			}
-			if g.known[key] != owner(e) {
-				t.Fatalf("round %d: the gate knows port %d of %+v", round, g.known[key], e)
+			if m.g.known[key] != owner(e) {
+				t.Fatalf("round %d: the gate knows port %d of %+v", round, m.g.known[key], e)
 			}
 		}
-		if len(g.known) != len(mirror.FDB) {
-			t.Fatalf("round %d: the gate knows %d entries, the mirror has %d", round, len(g.known), len(mirror.FDB))
+		if len(m.g.known) != len(m.mirror.FDB) {
+			t.Fatalf("round %d: the gate knows %d entries, the mirror has %d", round, len(m.g.known), len(m.mirror.FDB))
+		}
+	}
+	if n := m.g.turn.Load(); n < 30 || m.g.sieve.Worn() || m.dropped < 500 {
+		t.Errorf("the filter dropped %d events; its table was made anew %d times, and is worn: %v", m.dropped, n, m.g.sieve.Worn())
+	}
+	t.Logf("%d events dropped", m.dropped)
+}
+
+// A table that is made anew lacks what was in the queue before: it must not be in
+// force until that has been read.
+func TestRenewalWaitsForTheQueue(t *testing.T) {
+	g := gateFor(t, modelBound)
+	for _, read := range []bool{false, true} {
+		must(t, g.sieve.Renew())
+		g.turn.Add(1)
+		if read {
+			g.emptied.Store(g.turn.Load())
+		}
+		_, err := g.begin()
+		must(t, err)
+		must(t, g.end(blank(Options{}), map[int]bool{}))
+		if g.sieve.Renewing() == read {
+			t.Errorf("with the queue read %v, the table is in force: %v", read, !g.sieve.Renewing())
 		}
 	}
 }
 
+// The kernel drops a flood of a port without room before anybody is woken, and word
+// of what the mirror has comes through all the same.
+func TestFloodIsDropped(t *testing.T) {
+	const bound, addresses = 50, 50_000
+	newNetns(t)
+	br := addBridge(t, "br0")
+	p, q := addTap(t, "vnet0"), addTap(t, "vnet1")
+	enslave(t, p.index, br)
+	enslave(t, q.index, br)
+	f := follow(t, Options{})
+	for _, index := range []int{p.index, q.index} {
+		f.wantPort("the tap forwards", index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
+	}
+	m := open(t, Options{PerPort: bound})
+	at := func(n int) int { return m.FDB[vswitch.FDBKey{Bridge: br, MAC: mac(n)}].Port }
+	for n := range bound {
+		p.send(t, mac(n))
+	}
+	for n := range 5 {
+		q.send(t, mac(1000+n))
+	}
+	readAll(t, m)
+	if at(0) != p.index || at(bound-1) != p.index || at(1000) != q.index {
+		t.Fatalf("the mirror has %+v", m.FDB)
+	}
+	for n := range addresses {
+		p.send(t, mac(10_000+n))
+		switch n {
+		case addresses / 4:
+			p.send(t, mac(1000))
+			q.send(t, mac(0)) // one of the flooder's, which makes room for another
+		case addresses / 2:
+			p.send(t, mac(1001))
+			q.send(t, mac(1001))
+		}
+	}
+	// Nobody has read anything meanwhile. One in 10,000 has the hash of an entry that
+	// the mirror has.
+	if n := m.events.queued(t); n == 0 || n > 100_000 {
+		t.Errorf("%d bytes are in the socket's queue, want those of the few events of known addresses", n)
+	}
+	readAll(t, m)
+	if n := m.Refused()[p.index]; n < addresses-100 || n > addresses+10 {
+		t.Errorf("%d events are counted as refused, want %d", n, addresses)
+	}
+	if len(m.Flooding()[p.index]) == 0 {
+		t.Error("the port is not shown as flooding")
+	}
+	for n, port := range map[int]int{0: q.index, 1: p.index, 1000: 0, 1001: q.index, 1002: q.index} {
+		if at(n) != port {
+			t.Errorf("address %d is at port %d, want %d", n, at(n), port)
+		}
+	}
+	q.send(t, mac(2)) // makes room for another
+	readAll(t, m)
+	p.send(t, mac(5000))
+	readAll(t, m)
+	if at(5000) != p.index {
+		t.Error("a port that has room again gets no entry")
+	}
+}
+
+func gateFor(t *testing.T, bound int) *gate {
+	t.Helper()
+	g, err := newGate(bound, bound)
+	must(t, err)
+	t.Cleanup(func() { must(t, g.close()) })
+	return g
+}
+
+// queued gives how much memory the events in a socket's queue take, some 768 bytes
+// each.
+func (c *conn) queued(t *testing.T) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/thread-self/net/netlink")
+	must(t, err)
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if f[2] == strconv.FormatUint(uint64(c.PID()), 10) {
+			n, err := strconv.Atoi(f[4])
+			must(t, err)
+			return n
+		}
+	}
+	t.Fatalf("no socket %d in:\n%s", c.PID(), text)
+	return 0
+}
+
 // What is not learned takes no room: a port has its own address in each of its VLANs.
 func TestGateCountsLearnedEntriesAlone(t *testing.T) {
-	g := newGate(2, 2)
+	g := gateFor(t, 2)
 	entry := func(vlan vswitch.VLAN, origin vswitch.Origin) vswitch.FDBEntry {
 		return vswitch.FDBEntry{FDBKey: vswitch.FDBKey{Bridge: 1, VLAN: vlan}, Port: 2, Origin: origin}
 	}

@@ -4,23 +4,20 @@
 // overflow. It also refreshes the ages of learned entries whose frames the
 // bridge does not see.
 //
-// It needs nothing newer than Linux 5.0.
+// It needs Linux 5.10.
 package bridge
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"sync/atomic"
 	"time"
 
-	"github.com/mdlayher/netlink"
-	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/vswitch"
+	"github.com/tapswitch/tapswitch/vswitch/bridge/sieve"
 )
 
 // DefaultReceiveBuffer is the size of the event socket's receive buffer in
@@ -31,11 +28,6 @@ const DefaultReceiveBuffer = 16 << 20
 // maxBatch bounds the events per batch, and with them the memory that a flood
 // of new addresses can take, at about 80 bytes each.
 const maxBatch = 8192
-
-// floodPause lets events queue up while somebody floods addresses. To be woken for
-// each costs several times what it takes to refuse it, of the CPUs that guests need
-// too; and a change is still in force within a few milliseconds.
-const floodPause = 5 * time.Millisecond
 
 // rtextFilterSkipStats leaves statistics out of a dump (Linux 4.4).
 const rtextFilterSkipStats = 1 << 3
@@ -82,11 +74,13 @@ type Mirror struct {
 	taken   map[int]*vswitch.VLANSet // those of VLAN devices, by the ifindex of the device below
 	bonded  map[int][]*link          // devices of bonds, by the bond's ifindex
 	entries map[int]int              // number of FDB entries, by port
-	stale   bool                     // a resync is due
+	read    map[int]uint64           // the epoch of the last look that read a port's table
+	partial map[int]bool             // ports whose table has not been read since events were lost
+	readFor time.Duration
+	stale   bool // a resync is due
 
 	events   *conn // of the goroutine that calls Receive
 	buf      []byte
-	flooded  bool // the last batch had events to refuse
 	requests *conn
 
 	refreshes atomic.Uint64 // how many have ended
@@ -104,7 +98,6 @@ type Batch struct {
 	Overflow bool
 
 	events  []event
-	refused int    // events of entries that the mirror is not to hear of
 	drained uint64 // refreshes that had ended when the socket was found empty
 }
 
@@ -134,28 +127,35 @@ type Change struct {
 }
 
 // Open subscribes to the bridges of the calling thread's network namespace and
-// reads their state. It needs no privilege; Refresh needs CAP_NET_ADMIN.
+// reads their state. It needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
 func Open(o Options) (*Mirror, error) {
 	if o.ReceiveBuffer == 0 {
 		o.ReceiveBuffer = DefaultReceiveBuffer
 	}
 	m := blank(o)
-	m.gate = newGate(o.PerPort, o.PerUplink)
-	m.buf = make([]byte, maxDatagram)
-	var err error
-	if m.events, err = dial(); err != nil {
-		return nil, fmt.Errorf("opening the bridge mirror: %w", err)
-	}
-	if err := m.events.subscribe(o.ReceiveBuffer); err != nil {
-		return nil, errors.Join(fmt.Errorf("subscribing to bridge events: %w", err), m.events.Close())
-	}
-	if m.requests, err = dial(); err != nil {
-		return nil, errors.Join(fmt.Errorf("opening the bridge mirror: %w", err), m.events.Close())
-	}
-	if _, err := m.Resync(); err != nil {
+	if err := m.open(); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the bridge mirror: %w", err), m.Close())
 	}
 	return m, nil
+}
+
+func (m *Mirror) open() (err error) {
+	m.buf = make([]byte, maxDatagram)
+	if m.gate, err = newGate(m.options.PerPort, m.options.PerUplink); err != nil {
+		return err
+	}
+	if m.events, err = dial(); err != nil {
+		return err
+	}
+	if err := m.events.subscribe(m.options.ReceiveBuffer, m.gate.sieve); err != nil {
+		return fmt.Errorf("subscribing to bridge events: %w", err)
+	}
+	if m.requests, err = dial(); err != nil {
+		return err
+	}
+	m.stale = true
+	_, err = m.Resync()
+	return err
 }
 
 func blank(o Options) *Mirror {
@@ -168,42 +168,25 @@ func blank(o Options) *Mirror {
 		vlans:   map[int]*vswitch.VLANSet{},
 		taken:   map[int]*vswitch.VLANSet{},
 		entries: map[int]int{},
+		read:    map[int]uint64{},
+		partial: map[int]bool{},
+		readFor: readFor,
 	}
 }
 
 // subscribe makes the socket hear of links and FDB entries; one socket for both
-// keeps the order of their events. First it sizes the receive buffer, and has
-// the host's ARP traffic and the tables of tunnels filtered out before they take
-// room in it.
-func (c *conn) subscribe(size int) error {
+// keeps the order of their events. First it sizes the receive buffer, and has what
+// nobody needs filtered out before it takes room in it.
+func (c *conn) subscribe(size int, filter *sieve.Sieve) error {
 	if err := c.SetReadBuffer(size); err != nil {
 		return fmt.Errorf("setting the receive buffer to %d bytes: %w", size, err)
 	}
-	// Classic BPF loads numbers in network byte order.
-	wire := func(typ uint16) uint32 {
-		return uint32(binary.BigEndian.Uint16(native.AppendUint16(nil, typ)))
-	}
-	const (
-		typ    = 4
-		family = unix.SizeofNlMsghdr
-		flags  = unix.SizeofNlMsghdr + 10
-	)
-	filter, err := bpf.Assemble([]bpf.Instruction{
-		bpf.LoadAbsolute{Off: typ, Size: 2},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: wire(unix.RTM_NEWNEIGH), SkipTrue: 1},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: wire(unix.RTM_DELNEIGH), SkipFalse: 4},
-		bpf.LoadAbsolute{Off: family, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.AF_BRIDGE, SkipFalse: 3},
-		bpf.LoadAbsolute{Off: flags, Size: 1},
-		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: unix.NTF_SELF, SkipTrue: 1},
-		bpf.RetConstant{Val: math.MaxUint32},
-		bpf.RetConstant{Val: 0},
-	})
+	raw, err := c.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("making the filter of events: %w", err)
+		return err
 	}
-	if err := c.SetBPF(filter); err != nil {
-		return fmt.Errorf("filtering events: %w", err)
+	if err := filter.Attach(raw); err != nil {
+		return err
 	}
 	for _, group := range []uint32{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_BRVLAN} {
 		if err := c.JoinGroup(group); err != nil && group != unix.RTNLGRP_BRVLAN { // since Linux 5.6
@@ -214,8 +197,16 @@ func (c *conn) subscribe(size int) error {
 }
 
 // Close ends the mirror. A blocked Receive returns os.ErrClosed.
-func (m *Mirror) Close() error {
-	return errors.Join(m.events.Close(), m.requests.Close())
+func (m *Mirror) Close() (err error) {
+	for _, c := range []*conn{m.events, m.requests} {
+		if c != nil {
+			err = errors.Join(err, c.Close())
+		}
+	}
+	if m.gate != nil {
+		err = errors.Join(err, m.gate.close())
+	}
+	return err
 }
 
 // Receive waits for events and reads those that are queued, up to some
@@ -229,17 +220,14 @@ func (m *Mirror) Receive() (Batch, error) {
 	// No event takes less than 256 bytes, so the queue has been empty after so
 	// many, also if new ones come faster than they can be read.
 	enough := 2*m.options.ReceiveBuffer/256 + maxBatch
-	if m.flooded {
-		time.Sleep(floodPause)
-	}
-	defer func() { m.flooded = batch.refused > 0 }()
 	for reads := 0; reads < maxBatch && discarded <= enough; reads++ {
 		// Before the read, so that an empty socket covers all of them.
-		mark := m.refreshes.Load()
+		mark, turn := m.refreshes.Load(), m.gate.turn.Load()
 		n, err := m.events.read(m.buf, reads == 0)
 		switch {
 		case errors.Is(err, unix.EAGAIN):
 			batch.drained = mark
+			m.gate.emptied.Store(turn)
 			return batch, nil
 		case errors.Is(err, unix.ENOBUFS):
 			// The kernel queues nothing more, and does not say so again, until
@@ -282,33 +270,30 @@ func (batch *Batch) Append(later Batch) bool {
 // read takes over the messages of a datagram.
 func (batch *Batch) read(b []byte, now time.Time, g *gate) {
 	for len(b) > 0 {
-		var msg netlink.Message
-		if err := msg.UnmarshalBinary(b); err != nil {
+		msg, rest, ok := nextMessage(b)
+		if !ok {
 			batch.Overflow, batch.events = true, nil
 			return
 		}
-		switch typ := msg.Header.Type; typ {
+		b = rest
+		switch msg.typ {
 		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-			if family, l, ok := parseLink(msg.Data); ok && (family == unix.AF_UNSPEC || family == unix.AF_BRIDGE) {
-				batch.events = append(batch.events, event{link: l, family: family, deleted: typ == unix.RTM_DELLINK})
+			if family, l, ok := parseLink(msg.data); ok && (family == unix.AF_UNSPEC || family == unix.AF_BRIDGE) {
+				batch.events = append(batch.events, event{link: l, family: family, deleted: msg.typ == unix.RTM_DELLINK})
 			}
 		case unix.RTM_NEWVLAN, unix.RTM_DELVLAN:
-			if v, ok := parseVLANs(msg.Data); ok {
-				batch.events = append(batch.events, event{vlans: v, deleted: typ == unix.RTM_DELVLAN})
+			if v, ok := parseVLANs(msg.data); ok {
+				batch.events = append(batch.events, event{vlans: v, deleted: msg.typ == unix.RTM_DELVLAN})
 			}
 		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-			e, ok := parseEntry(msg.Data, now)
+			e, ok := parseEntry(msg.data, now)
 			if !ok {
 				break
 			}
-			ev, hear := g.admit(typ == unix.RTM_DELNEIGH, e)
-			if !hear {
-				batch.refused++
-				break
+			if ev, hear := g.admit(msg.typ == unix.RTM_DELNEIGH, e); hear {
+				batch.events = append(batch.events, ev)
 			}
-			batch.events = append(batch.events, ev)
 		}
-		b = b[msg.Header.Length:]
 	}
 }
 
@@ -341,82 +326,6 @@ func (m *Mirror) Apply(b Batch) (Change, error) {
 	}
 	c.FDB = unique(c.FDB)
 	return c, m.settle(b.drained)
-}
-
-// Resync reads everything again. After an error the mirror is as it was.
-//
-// It also repairs what events can't: the kernel makes some of them outside the
-// lock that orders the changes, so two about the same thing may come in the
-// wrong order, and a dump of a table from which entries are deleted meanwhile
-// may leave some out. Nor does the kernel tell that it shortens a bridge's
-// ageing time while its spanning tree changes. Call it now and then.
-func (m *Mirror) Resync() (Change, error) {
-	between := m.Between
-	if m.stale || between == nil {
-		between = func() {}
-	}
-	m.stale = true
-	c := Change{Resync: true}
-	next := blank(m.options)
-	full := map[int]bool{}
-	epoch := m.gate.begin()
-	if err := next.dumpLinks(m.requests); err != nil {
-		m.gate.end(nil, nil)
-		return Change{}, fmt.Errorf("reading the links: %w", err)
-	}
-	next.taken = m.taken
-	next.relate()
-	if err := next.dumpVLANs(m.requests, m.vlans); err != nil {
-		m.gate.end(nil, nil)
-		return Change{}, fmt.Errorf("reading the ports' VLANs: %w", err)
-	}
-	next.placeAll(&Change{})
-	next.FDB = make(map[vswitch.FDBKey]vswitch.FDBEntry, len(m.FDB))
-	var err error
-	if m.gate == nil {
-		err = next.dumpFDB(m.requests)
-	} else {
-		err = next.dumpPorts(m.gate, full, between)
-	}
-	if err != nil {
-		m.gate.end(nil, nil)
-		return Change{}, fmt.Errorf("reading the forwarding tables: %w", err)
-	}
-	m.gate.end(next, full)
-	m.gate.roles(next.Ports)
-	c.Topology = !maps.Equal(m.Bridges, next.Bridges) || !maps.EqualFunc(m.Ports, next.Ports, samePort) ||
-		!maps.Equal(m.promiscuous(), next.promiscuous())
-	diffFDB(m.FDB, next.FDB, &c)
-	c.FDB = unique(c.FDB)
-	m.links, m.vlans, m.taken, m.bonded = next.links, next.vlans, next.taken, next.bonded
-	m.Bridges, m.Ports = next.Bridges, next.Ports
-	m.FDB, m.entries = next.FDB, next.entries
-	m.stale, m.epoch = false, epoch
-	return c, nil
-}
-
-// dumpLinks reads all links, again if they changed meanwhile.
-func (m *Mirror) dumpLinks(c *conn) error {
-	attributes := netlink.NewAttributeEncoder()
-	attributes.Uint32(unix.IFLA_EXT_MASK, rtextFilterSkipStats)
-	req, err := request(unix.RTM_GETLINK, unix.IfInfomsg{}, attributes)
-	if err != nil {
-		return err
-	}
-	for range 10 {
-		clear(m.links)
-		err = c.dump(req, func(b []byte) bool {
-			if _, l, ok := parseLink(b); ok {
-				l.askTSO()
-				m.links[l.index] = l
-			}
-			return true
-		})
-		if !errors.Is(err, errInterrupted) {
-			break
-		}
-	}
-	return err
 }
 
 func (m *Mirror) promiscuous() map[int]bool {

@@ -25,6 +25,8 @@ var native = binary.NativeEndian
 // that makes it inconsistent.
 var errInterrupted = errors.New("tables changed during the dump")
 
+var errCutShort = errors.New("an answer of the kernel is cut short")
+
 // A conn is an rtnetlink socket of the network namespace in which it was made,
 // whichever thread uses it later. The kernel lets nobody send to it who could
 // not change the bridges as well, so senders need no check.
@@ -136,28 +138,58 @@ func (c *conn) dump(req netlink.Message, f func(data []byte) bool) error {
 			return err
 		}
 		for b := buf[:n]; len(b) > 0; {
-			var msg netlink.Message
-			if err := msg.UnmarshalBinary(b); err != nil {
-				return fmt.Errorf("reading an answer: %w", err)
+			msg, rest, ok := nextMessage(b)
+			if !ok {
+				return errCutShort
 			}
-			b = b[msg.Header.Length:]
-			if msg.Header.Flags&netlink.DumpInterrupted != 0 {
+			b = rest
+			if msg.flags&unix.NLM_F_DUMP_INTR != 0 {
 				interrupted = errInterrupted
 			}
-			switch msg.Header.Type {
-			case netlink.Done, netlink.Error:
-				if len(msg.Data) >= 4 {
-					if errno := -int32(native.Uint32(msg.Data)); errno != 0 {
-						return unix.Errno(errno)
-					}
+			switch msg.typ {
+			case unix.NLMSG_DONE, unix.NLMSG_ERROR:
+				if err := msg.err(); err != nil {
+					return err
 				}
 				return interrupted
 			}
-			if !f(msg.Data) {
+			if !f(msg.data) {
 				return interrupted
 			}
 		}
 	}
+}
+
+// ask sends requests for one thing each, and calls f with those that are there.
+func (c *conn) ask(requests []netlink.Message, f func(data []byte)) error {
+	if _, err := c.send(requests); err != nil {
+		return err
+	}
+	buf := make([]byte, maxDatagram)
+	for answers := 0; answers < len(requests); {
+		n, err := c.read(buf, true)
+		if err != nil {
+			return err
+		}
+		for b := buf[:n]; len(b) > 0; answers++ {
+			msg, rest, ok := nextMessage(b)
+			if !ok {
+				return errCutShort
+			}
+			b = rest
+			if msg.typ != unix.NLMSG_ERROR {
+				f(msg.data)
+				continue
+			}
+			switch err := msg.err(); {
+			case errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV):
+				// Gone, or its bridge is.
+			default:
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // change sends requests and calls refused with the index of each that the
