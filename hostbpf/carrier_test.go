@@ -254,7 +254,7 @@ func TestD10ForeignBelow(t *testing.T) {
 	if err := d.SetPort(config(nic, vswitch.RoleUplink)); err != nil { // our own there is no reason
 		t.Fatal(err)
 	}
-	d.ShowTags(Devices{All: true})
+	d.ShowTags(Devices{All: true}, nil)
 	ports := map[int]vswitch.Port{vlan: {Role: vswitch.RoleUplink, Kind: "vlan", Carrier: carriedBy(nic, tpidQ, 7)}}
 	expect := func(what, text string) {
 		t.Helper()

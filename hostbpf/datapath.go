@@ -35,10 +35,12 @@ type Datapath struct {
 	held   map[int]*portState  // by ifindex
 	shared map[int]*sharedHook // XDP programs, by the ifindex of their device
 	closes []func()
-	untag  Devices      // whose VLAN tags may be shown
-	stuck  map[int]bool // devices, by ifindex, that go on to hide them
-	blind  map[int]bool // those that do so unasked
-	met    map[int]metFrames
+	untag  Devices // whose VLAN tags may be shown
+	// untagged hears whose are.
+	untagged func(device string, offloads []string)
+	stuck    map[int]bool // devices, by ifindex, that go on to hide them
+	blind    map[int]bool // those that do so unasked
+	met      map[int]metFrames
 }
 
 // Open loads the datapath. If one is pinned it is adopted: its ports, entries,

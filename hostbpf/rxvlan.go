@@ -25,8 +25,14 @@ func (d Devices) Allows(name string) bool { return d.All || slices.Contains(d.Na
 
 // ShowTags allows Holds to switch off what takes VLAN tags out of frames before XDP
 // sees them, on devices that carry uplinks' frames. Close puts it back, unless it keeps
-// the datapath; then a later process's Close does.
-func (d *Datapath) ShowTags(of Devices) { d.untag = of }
+// the datapath; then a later process's Close does. Told, if not nil, hears what has
+// been switched off, by the kernel's names.
+func (d *Datapath) ShowTags(of Devices, told func(device string, offloads []string)) {
+	if told == nil {
+		told = func(string, []string) {}
+	}
+	d.untag, d.untagged = of, told
+}
 
 // hidingFeatures are the kernel's names of the offloads that do so.
 var hidingFeatures = []string{"rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"}
@@ -60,10 +66,11 @@ func (d *Datapath) showTags(e *ethtool.Ethtool, ifindex int, name string, on []s
 	if err != nil {
 		return fmt.Errorf("reading the offloads: %w", err)
 	}
-	if on = hiding(features); len(on) > 0 {
-		return errors.New(kept + strings.Join(on, " and "))
+	if still := hiding(features); len(still) > 0 {
+		return errors.New(kept + strings.Join(still, " and "))
 	}
 	delete(d.stuck, ifindex)
+	d.untagged(name, on)
 	return nil
 }
 

@@ -51,11 +51,11 @@ func TestD6TagsAreShown(t *testing.T) {
 	if n := reasons(); n != 2 || states() != [2]bool{true, true} {
 		t.Errorf("not allowed: %d reasons and hidden %v, want 2 and both", n, states())
 	}
-	d.ShowTags(Devices{Names: []string{"nic0"}})
+	d.ShowTags(Devices{Names: []string{"nic0"}}, nil)
 	if n := reasons(); n != 1 || states() != [2]bool{false, true} {
 		t.Errorf("nic0 allowed: %d reasons and hidden %v, want 1 and the other", n, states())
 	}
-	d.ShowTags(Devices{All: true})
+	d.ShowTags(Devices{All: true}, nil)
 	if n := reasons(); n != 0 || states() != [2]bool{false, false} {
 		t.Errorf("all allowed: %d reasons and hidden %v, want none", n, states())
 	}

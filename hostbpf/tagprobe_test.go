@@ -11,7 +11,7 @@ import (
 func TestD6FramesTell(t *testing.T) {
 	b := newCarrierBed(t, "/sys/fs/bpf/tagprobe")
 	defer b.Close(false)
-	b.ShowTags(Devices{All: true})
+	b.ShowTags(Devices{All: true}, nil)
 	bed := &verdictBed{Datapath: b.Datapath}
 	plain := frame(macGuest, macOutside, other, 60)
 	port := vswitch.Port{Role: vswitch.RoleUplink, Kind: "vlan", Carrier: carriedBy(b.nic, tpidQ, 7)}

@@ -108,7 +108,9 @@ func run(o options) (err error) {
 	keep := dp.Adopted()
 	defer func() { err = errors.Join(err, dp.Close(keep)) }()
 	dp.Choose(hostbpf.Choice{BulkFrame: c.BulkFrame, BulkIdle: c.BulkIdle})
-	dp.ShowTags(c.ShowTags)
+	dp.ShowTags(c.ShowTags, func(device string, offloads []string) {
+		log.Info("switched off what hides VLAN tags from XDP; a clean stop puts it back", "device", device, "offloads", offloads)
+	})
 	if err := dp.AttachLossCounters(); err != nil {
 		log.Warn("frames lost after their verdict are not counted", "error", err)
 	}
