@@ -77,3 +77,21 @@ func (m *Mirror) carrier(l *link) (c vswitch.Carrier, vethMTU int) {
 	}
 	return c, vethMTU
 }
+
+// upper says whether a device sits on a bridge and takes frames to addresses of its own.
+// The bridge then listens to all while the device is up, which the kernel tells nobody.
+func (m *Mirror) upper(l *link) bool {
+	below := m.links[l.lower]
+	return (l.kind == "macvlan" || l.kind == "macvtap") && below != nil && below.kind == kindBridge
+}
+
+// uppers names those of a bridge.
+func (m *Mirror) uppers(bridge int) (names []string) {
+	for _, l := range m.links {
+		if l.lower == bridge && m.upper(l) {
+			names = append(names, l.name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,8 +1,10 @@
 package bridge
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
@@ -105,4 +107,32 @@ func TestCarriers(t *testing.T) {
 	// A VLAN device on what a bond has is the bond's no more than XDP's.
 	hear(false, linkMessage(guestless, "eth2", parent, master(3), bonded("", active)))
 	check("a NIC with a VLAN device joins a bond", map[int]vswitch.Carrier{nicVLAN: {}, bond: carrier(3, 0, 0, 11)})
+}
+
+// A macvlan on a bridge has it listen to every frame, while it is up, and no message says
+// so.
+func TestMacvlanOnBridge(t *testing.T) {
+	newNetns(t)
+	f := follow(t, Options{})
+	br := addBridge(t, "br0")
+	f.sync()
+	upper := &netlink.Macvlan{LinkAttrs: netlink.LinkAttrs{Name: "upper", ParentIndex: br}, Mode: netlink.MACVLAN_MODE_BRIDGE}
+	must(t, netlink.LinkAdd(upper))
+	f.sync()
+	held := func() bool {
+		h := f.Holds()[br]
+		return len(h) == 1 && strings.Contains(h[0].Text, "bridge br0 is promiscuous for upper,")
+	}
+	if held() {
+		t.Error("the bridge is held for a device that is down")
+	}
+	must(t, netlink.LinkSetUp(upper))
+	f.wait("it holds the bridge", held)
+	must(t, netlink.LinkSetDown(upper))
+	f.wait("down it lets it go", func() bool { return len(f.Holds()) == 0 })
+	must(t, netlink.LinkSetUp(upper))
+	f.wait("it holds the bridge again", held)
+	must(t, netlink.LinkDel(upper))
+	f.wait("gone it lets it go", func() bool { return len(f.Holds()) == 0 })
+	f.wantFresh()
 }

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -310,16 +311,24 @@ func (m *Mirror) Apply(b Batch) (Change, error) {
 		return m.Resync()
 	}
 	var c Change
+	unheard := false
 	for i := range b.events {
 		e := &b.events[i]
 		switch {
 		case e.link != nil:
 			m.applyLink(e.family, e.deleted, e.link, &c)
+			unheard = unheard || m.upper(e.link)
 		case e.vlans != nil:
 			m.applyVLANs(e.deleted, e.vlans, &c)
 		default:
 			m.applyEntry(e, &c)
 		}
+	}
+	if unheard {
+		m.stale = true
+		all, err := m.Resync()
+		all.Gone = c.Gone
+		return all, err
 	}
 	if c.Topology {
 		m.gate.roles(m.Ports)
@@ -344,8 +353,12 @@ func (m *Mirror) promiscuous() map[int]bool {
 func (m *Mirror) Holds() map[int][]vswitch.HoldReason {
 	holds := map[int][]vswitch.HoldReason{}
 	for index := range m.promiscuous() {
+		whose, remedy := "", "end the capture on it, or what else listens to all"
+		if uppers := m.uppers(index); len(uppers) > 0 {
+			whose, remedy = " for "+strings.Join(uppers, " and "), "have a veth as a port of it instead"
+		}
 		holds[index] = []vswitch.HoldReason{vswitch.Hold(vswitch.HoldSettings,
-			"bridge %s is promiscuous, so the host gets a copy of every frame; end the capture on it", m.Bridges[index].Name)}
+			"bridge %s is promiscuous%s, so the host gets a copy of every frame; %s", m.Bridges[index].Name, whose, remedy)}
 	}
 	return holds
 }
