@@ -224,7 +224,15 @@ func TestPlanBridges(t *testing.T) {
 }
 
 func TestPlanEntry(t *testing.T) {
-	plan := vswitch.NewPlan(observe(port(guest1, func(p *vswitch.Port) { p.Flags.Locked = true })))
+	own := vswitch.MAC{2, 0, 0, 0, 0, 2}
+	plan := vswitch.NewPlan(observe(
+		port(guest1, func(p *vswitch.Port) { p.Flags.Locked = true }),
+		func(o *vswitch.Observation) {
+			br := o.Bridges[br0]
+			br.MAC = own
+			o.Bridges[br0] = br
+		},
+	))
 	mac := vswitch.MAC{2, 0, 0, 0, 0, 1}
 	entry := func(bridge, port int, m vswitch.MAC, o vswitch.Origin) vswitch.FDBEntry {
 		return vswitch.FDBEntry{FDBKey: vswitch.FDBKey{Bridge: bridge, MAC: m}, Port: port, Origin: o}
@@ -240,8 +248,9 @@ func TestPlanEntry(t *testing.T) {
 		{"static on a locked port", entry(br0, guest1, mac, vswitch.OriginStatic), guest1, true},
 		{"static", entry(br0, guest0, mac, vswitch.OriginStatic), guest0, true},
 		{"behind a held port", entry(br0, veth0, mac, vswitch.OriginLearned), veth0, true},
-		{"port's own", entry(br0, guest0, mac, vswitch.OriginLocal), vswitch.Host, true},
-		{"bridge's own", entry(br0, br0, mac, vswitch.OriginLocal), vswitch.Host, true},
+		{"port's own", entry(br0, guest0, mac, vswitch.OriginLocal), 0, false},
+		{"bridge's own", entry(br0, br0, own, vswitch.OriginLocal), vswitch.Host, true},
+		{"bridge's own, from a port", entry(br0, guest0, own, vswitch.OriginLocal), vswitch.Host, true},
 		{"group", entry(br0, guest0, vswitch.MAC{1}, vswitch.OriginStatic), 0, false},
 		{"unknown port", entry(br0, 99, mac, vswitch.OriginLearned), 99, false},
 		{"bridge without guests", entry(br1, guest0, mac, vswitch.OriginLocal), 0, false},

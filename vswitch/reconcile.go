@@ -75,8 +75,9 @@ func (p Plan) Diff(have map[int]PortConfig) []PortChange {
 
 // Entry gives the port that the datapath's entry for e should lead to, and
 // whether it should have one. Addresses behind ports that the plan does not
-// know, and group addresses, are the bridge's alone; a bridge that does not tell
-// VLANs apart may have entries for some, but does not use them.
+// know, group addresses, and the host's other than the bridge's own are the bridge's
+// alone; a bridge that does not tell VLANs apart may have entries for some, but does
+// not use them.
 func (p Plan) Entry(e FDBEntry) (port int, ok bool) {
 	br, ok := p.Bridges[e.Bridge]
 	if !ok || e.MAC.Group() || e.VLAN != 0 && !br.VLANFiltering {
@@ -84,7 +85,10 @@ func (p Plan) Entry(e FDBEntry) (port int, ok bool) {
 	}
 	port = e.Destination()
 	if port == Host {
-		return port, true
+		// Frames for the host's other addresses pass as unknown, and frames from one
+		// as not learned, with an entry or without. A port in a thousand VLANs has its
+		// own in each of them.
+		return port, e.MAC == br.MAC
 	}
 	q, ok := p.Ports[port]
 	// Whether an address that was learned on a locked port stays in is between the

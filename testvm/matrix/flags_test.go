@@ -85,7 +85,7 @@ func TestBridgeFeatures(t *testing.T) {
 			setup: []string{"bridge fdb replace 52:54:00:00:00:09 dev nic0 master static sticky"}},
 		{name: "extern destination", dst: stranger, out: []string{receiver},
 			setup: []string{"bridge fdb replace 52:54:00:00:00:09 dev vnet1 master extern_learn"}},
-		{name: "local destination", dst: stranger, want: vswitch.PassHost,
+		{name: "local destination", dst: stranger, want: vswitch.PassUnknown,
 			setup: []string{"bridge fdb replace 52:54:00:00:00:09 dev vnet1 master local"}},
 		{name: "ageing time 0", setup: []string{"ip link set br0 type bridge ageing_time 0"}, out: []string{receiver}},
 		{name: "ageing time 0, unknown source", setup: []string{"ip link set br0 type bridge ageing_time 0"}, src: stranger,

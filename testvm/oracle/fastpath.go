@@ -119,12 +119,19 @@ func (f *fastPath) missingEntries() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	bridge, err := f.lab.Host.Link(lab.BridgeDev)
+	if err != nil {
+		return "", err
+	}
+	own := mac(bridge.Attrs().HardwareAddr)
 	want := map[fdbKey]int{}
 	for key, e := range table {
 		switch {
 		case !f.uses(key) || key.mac.group():
 		case e.State&netlink.NUD_PERMANENT != 0:
-			want[key] = vswitch.Host
+			if key.mac == own { // the host's others are as good as unknown
+				want[key] = vswitch.Host
+			}
 		default:
 			want[key] = e.LinkIndex
 		}
