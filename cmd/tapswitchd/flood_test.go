@@ -77,7 +77,7 @@ func TestFloodOfSources(t *testing.T) {
 	const (
 		addresses = 1_000_000
 		rate      = 100_000
-		mostRSS   = 60 << 20
+		mostRSS   = 40 << 20
 	)
 	h := newHost(t, lab.Options{Guests: 2}, lab.DaemonOptions{})
 	flooder := h.sink(t, "vnet9", 1, lab.TapOptions{})

@@ -24,7 +24,7 @@ import (
 const lookEvery = time.Minute
 
 // lookShare bounds the time that goes into this: one part of so many. With a bridge
-// whose table a guest has filled with a million addresses, a look takes two seconds.
+// whose table a guest has filled with a million addresses, a look takes a second.
 const lookShare = 30
 
 // catchUpShare is lookShare's counterpart while a look has left something out.

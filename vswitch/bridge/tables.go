@@ -16,7 +16,7 @@ import (
 // readFor is how long one look reads the ports' tables. The kernel walks through a
 // bridge's whole table for each port: 80 ms with a million entries, 20 s with 256
 // ports. There is no request that takes fewer walks.
-const readFor = time.Second
+const readFor = time.Second / 2
 
 // askBatch is the number of entries that the kernel is asked for at once: their
 // answers must fit into a receive buffer of the usual size.

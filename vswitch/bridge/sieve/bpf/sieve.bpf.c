@@ -15,14 +15,14 @@
 
 char _license[] SEC("license") = "Dual BSD/GPL";
 
-#define AF_BRIDGE 7
-#define PASS 0xffffffff
-#define DROP 0
+#define AF_BRIDGE      7
+#define PASS           0xffffffff
+#define DROP           0
 #define MAX_ATTRIBUTES 16
-#define MAX_PORTS 4096
+#define MAX_PORTS      4096
 
-#define HELD_BITS 19 /* by hash of an entry: 512 KB a table */
-#define HELD_SIZE (1 << HELD_BITS)
+#define HELD_BITS      19 /* by hash of an entry: 512 KB a table */
+#define HELD_SIZE      (1 << HELD_BITS)
 
 /* Bytes rather than bits: they are set without an atomic operation. */
 struct sieve_shared {
