@@ -21,16 +21,14 @@ import (
 )
 
 // How long a guest's start may wait for a hook: for the XML, which libvirt writes at
-// once; for the daemon's answer with strict; and for the log.
+// once; for room in the daemon's socket, of which there is enough for most guests' XML;
+// for the daemon's answer with strict; and for the log.
 const (
 	inputTime  = 2 * time.Second
+	handTime   = 5 * time.Millisecond
 	strictTime = 2 * time.Second
 	logTime    = 5 * time.Millisecond
 )
-
-// handTime is how long a hook may take to reach the daemon's socket. It is a variable
-// for tests on busy machines.
-var handTime = 5 * time.Millisecond
 
 const (
 	maxXML = 1 << 20 // bytes

@@ -66,8 +66,6 @@ func newCall(t *testing.T, configuration string, src control.Switch) *call {
 }
 
 func TestHookHandsOver(t *testing.T) {
-	defer func(d time.Duration) { handTime = d }(handTime)
-	handTime = time.Minute
 	src := &controltest.Source{Hooks: make(chan control.Hook, 1)}
 	c := newCall(t, "strict = true\nlease = '3s'\n", src)
 	for _, tt := range []struct {
@@ -159,8 +157,6 @@ func neverEnding(t *testing.T) io.Reader {
 
 // A daemon that does not answer is not waited for, and has the hook when it wakes.
 func TestHookDoesNotWait(t *testing.T) {
-	defer func(d time.Duration) { handTime = d }(handTime)
-	handTime = time.Minute
 	c := newCall(t, "", nil)
 	l, err := net.Listen("unix", c.Socket)
 	if err != nil {

@@ -5,12 +5,14 @@ package handover
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -73,32 +75,53 @@ func (h Hook) Send(socket string, within time.Duration, wait bool) error {
 // exchange sends the hook and, with wait, gives the whole answer. HTTP/1.0 has none in
 // chunks, and ends with the connection.
 func (h Hook) exchange(socket string, within time.Duration, wait bool) (answer []byte, err error) {
-	deadline := time.Now().Add(within)
-	d := net.Dialer{Deadline: deadline}
-	conn, err := d.Dial("unix", socket)
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"}) // which never waits
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(deadline); err != nil {
+	request := fmt.Appendf(nil, "POST %s?%s HTTP/1.0\r\nHost: tapswitchd\r\nContent-Length: %d\r\n\r\n%s", HookPath, h.query(), len(h.XML), h.XML)
+	sent, err := writeNow(conn, request)
+	if err == nil && sent < len(request) || wait {
+		if err := conn.SetDeadline(time.Now().Add(within)); err != nil {
+			return nil, err
+		}
+	}
+	if err == nil && sent < len(request) {
+		_, err = conn.Write(request[sent:])
+	}
+	if !wait {
 		return nil, err
 	}
-	var request bytes.Buffer
-	fmt.Fprintf(&request, "POST %s?%s HTTP/1.0\r\nHost: tapswitchd\r\nContent-Length: %d\r\n\r\n", HookPath, h.query(), len(h.XML))
-	request.Write(h.XML)
 	// An answer that comes before all is written says why the rest is not wanted.
-	if _, err = request.WriteTo(conn); err != nil && !wait || !wait {
-		return nil, err
-	}
 	answer, readErr := io.ReadAll(io.LimitReader(conn, maxAnswer))
-	if len(answer) > 0 {
+	switch {
+	case len(answer) > 0:
 		return answer, nil
+	case err != nil:
+		return nil, err
+	case readErr != nil:
+		return nil, readErr
 	}
-	if err == nil {
-		err = readErr
+	return nil, io.ErrUnexpectedEOF
+}
+
+// writeNow writes what the socket has room for, however long ago the program was to be
+// done: on a busy machine it may not have run since.
+func writeNow(conn syscall.Conn, b []byte) (n int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
 	}
-	if err == nil {
-		err = io.ErrUnexpectedEOF
+	rawErr := raw.Write(func(fd uintptr) bool {
+		n, err = syscall.Write(int(fd), b)
+		return true
+	})
+	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
+		err = nil
 	}
-	return nil, err
+	if rawErr != nil {
+		err = rawErr
+	}
+	return max(n, 0), err
 }
