@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/tapswitch/tapswitch/testvm/demo"
@@ -80,6 +82,38 @@ func TestLab(t *testing.T) {
 			t.Error(err)
 		}
 		golden(t, "lab-quick.txt", masked(c.stdout.Bytes()))
+	})
+	t.Run("libvirt", func(t *testing.T) {
+		code, stdout, stderr := runLab(t, exec.CommandContext(t.Context(), path, "lab", "--libvirt", "--json"))
+		if code != exitFine {
+			t.Fatalf("exit code %d\n%s\n%s", code, stdout, stderr)
+		}
+		var steps []demo.LibvirtStep
+		if err := json.Unmarshal([]byte(stdout), &steps); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, s := range steps {
+			line := s.What + ":"
+			for _, p := range s.Ports {
+				line += " " + p.State
+				if g := p.Guest; g != nil {
+					line += fmt.Sprintf(" (%s %s %v)", g.Domain, g.Alias, g.Paused)
+				}
+			}
+			got = append(got, line)
+		}
+		want := []string{
+			"two guests start: fast fast (web net0 false) fast (db net0 false)",
+			"web gets a second NIC: fast fast (web net0 false) fast (db net0 false) fast (web net1 false)",
+			"web is paused: fast fast (web net0 true) fast (db net0 false) fast (web net1 true)",
+			"web goes on: fast fast (web net0 false) fast (db net0 false) fast (web net1 false)",
+			"web is destroyed: fast fast (db net0 false)",
+			"db is destroyed: fast",
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("ports by step (-want +got):\n%s", d)
+		}
 	})
 	// The run gets as far as the start of the daemon, which ends at once.
 	t.Run("broken daemon", func(t *testing.T) {
