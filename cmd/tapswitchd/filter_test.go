@@ -32,7 +32,7 @@ func filtered(more string, addrs ...string) string {
 // awaitFilter waits until a port is in a state, with a text about its filter.
 func (h *libvirtHost) awaitFilter(t *testing.T, port, state, text string) {
 	t.Helper()
-	eventually(t, 10*time.Second, fmt.Sprintf("%s is %s with %q", port, state, text), func() bool {
+	eventually(t, 30*time.Second, fmt.Sprintf("%s is %s with %q", port, state, text), func() bool {
 		p := h.port(t, port)
 		return p.State == state && holdText(p, text)
 	})
@@ -152,7 +152,7 @@ func TestLibvirtCleanTraffic(t *testing.T) {
 	conn := must[net.Conn](t)(h.Wire.Dial(t.Context(), "udp4", fmt.Sprintf("%s:%d", linuxAddr, libvirtd.GuestPort)))
 	defer conn.Close()
 	fmt.Fprint(conn, "mac "+guestAddr(9))
-	eventually(t, 10*time.Second, "the guest sends from another Ethernet address", func() bool { return h.count(t, "vnet0", vswitch.PassGroup) > passed })
+	eventually(t, 30*time.Second, "the guest sends from another Ethernet address", func() bool { return h.count(t, "vnet0", vswitch.PassGroup) > passed })
 	for _, e := range must[[]control.FDBEntry](t)(h.api.FDB(t.Context(), control.FDBFilter{})) {
 		if e.MAC.String() == guestAddr(9) {
 			t.Errorf("the forged address got in: %+v", e)
