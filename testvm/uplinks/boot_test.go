@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/tapswitch/tapswitch/testvm/initramfs"
 	"github.com/tapswitch/tapswitch/testvm/lab"
 	"github.com/tapswitch/tapswitch/testvm/qemu"
@@ -26,10 +28,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestUplinks boots a guest that runs the same program, whose part is in uplinks().
+// TestUplinks boots a guest that runs the same program, whose part it runs there.
 func TestUplinks(t *testing.T) {
 	if os.Getenv(insideEnv) != "" {
-		uplinks(t)
+		_ = t.Run("uplinks", uplinks) &&
+			t.Run("802.3ad", func(t *testing.T) { aggregate(t, netlink.BOND_MODE_802_3AD) }) &&
+			t.Run("balance-xor", func(t *testing.T) { aggregate(t, netlink.BOND_MODE_BALANCE_XOR) })
 		return
 	}
 	if testing.Short() {

@@ -90,14 +90,20 @@ func (r *rig) nic(name string) *lab.Packet {
 	})
 	r.must(r.host.SetOffload(name, lab.RxVLAN, false))
 	r.must(r.wire.SetUp(far))
-	p, err := lab.OpenPacket(r.wire, far)
+	return r.open(far)
+}
+
+// open opens a device of the wire's for the test's frames.
+func (r *rig) open(dev string) *lab.Packet {
+	r.Helper()
+	p, err := lab.OpenPacket(r.wire, dev)
 	r.must(err)
 	r.Cleanup(func() { p.Close() })
 	p.Keep(func(f []byte) bool { return ours(f) && f[0]&1 == 0 })
 	return p
 }
 
-// plug makes a device a port of a bridge, or one of a bond, and brings it up.
+// plug makes a device a port of a bridge, and brings it up.
 func (r *rig) plug(dev, master string) {
 	r.Helper()
 	d, err := r.host.Link(dev)
@@ -115,15 +121,33 @@ func (r *rig) bridge(name string) {
 	r.must(r.host.SetUp(name))
 }
 
-func (r *rig) bond(name string, mode netlink.BondMode, nics ...string) {
+// bond makes a bond of a node's devices.
+func (r *rig) bond(n *lab.Node, name string, mode netlink.BondMode, devices ...string) {
 	r.Helper()
 	b := netlink.NewLinkBond(netlink.LinkAttrs{Name: name})
 	b.Mode, b.Miimon = mode, 10
-	r.link(b)
-	for _, nic := range nics {
-		r.plug(nic, name)
+	if mode == netlink.BOND_MODE_802_3AD {
+		b.LacpRate = netlink.BOND_LACP_RATE_FAST
 	}
-	r.must(r.host.SetUp(name))
+	if err := n.Netlink().LinkAdd(b); err != nil {
+		r.Fatalf("making %s: %v", name, err)
+	}
+	for _, dev := range devices {
+		r.join(n, dev, name)
+	}
+	r.must(n.SetUp(name))
+}
+
+// join makes a device one of a bond's, which takes it only while it is down.
+func (r *rig) join(n *lab.Node, dev, bond string) {
+	r.Helper()
+	d, err := n.Link(dev)
+	r.must(err)
+	b, err := n.Link(bond)
+	r.must(err)
+	r.must(n.Netlink().LinkSetDown(d))
+	r.must(n.Netlink().LinkSetMaster(d, b))
+	r.must(n.SetUp(dev))
 }
 
 // vlan makes a VLAN device and gives its name.

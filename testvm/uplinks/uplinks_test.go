@@ -2,7 +2,9 @@ package uplinks
 
 import (
 	"bytes"
+	"cmp"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -27,6 +29,7 @@ type path struct {
 	inner []uint32 // with which they are on the bridge
 	to    *guest
 	from  net.HardwareAddr
+	back  *lab.Packet // where frames from the guest arrive, if not at wire
 }
 
 func (p path) with(inner ...uint32) path {
@@ -66,7 +69,7 @@ func (r *rig) deliver(what string, p path, hook vswitch.Hook) {
 		copy(want[len(want)-frameLength+14:], in[len(in)-frameLength+14:])
 		_, err := p.to.tap.Write(in)
 		r.must(err)
-		got, err := p.wire.Next(r.context(), func([]byte) bool { return true })
+		got, err := cmp.Or(p.back, p.wire).Next(r.context(), func([]byte) bool { return true })
 		r.must(err)
 		if !bytes.Equal(got.Data, want) {
 			r.Fatalf("%s: the wire got\n%x, want\n%x", what, got.Data, want)
@@ -86,7 +89,7 @@ func uplinks(t *testing.T) {
 	}
 	// A bond and its VLAN; a NIC that is a port with VLANs that are, and one that is
 	// not; and a NIC whose VLAN alone is.
-	r.bond("bond0", netlink.BOND_MODE_ACTIVE_BACKUP, "nic0", "nic1")
+	r.bond(r.host, "bond0", netlink.BOND_MODE_ACTIVE_BACKUP, "nic0", "nic1")
 	r.plug("bond0", "br0")
 	r.plug(r.vlan("bond0", netlink.VLAN_PROTOCOL_8021Q, 150), "br150")
 	r.plug("nic2", "br2")
@@ -96,12 +99,12 @@ func uplinks(t *testing.T) {
 	r.must(r.host.SetUp("nic3"))
 	r.plug(r.vlan("nic3", netlink.VLAN_PROTOCOL_8021Q, 100), "br3")
 	station := func(n byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 2, n} }
-	bond := path{"bond0", wire0, nil, nil, r.guest(0, "br0"), station(0)}
-	bondVLAN := path{"bond0.150", wire0, []uint32{tpidQ | 150}, nil, r.guest(1, "br150"), station(1)}
-	nic := path{"nic2", wire2, nil, nil, r.guest(2, "br2"), station(2)}
-	nicVLAN := path{"nic2.100", wire2, []uint32{tpidQ | 100}, nil, r.guest(3, "br100"), station(3)}
-	nicService := path{"nic2.200", wire2, []uint32{tpidAD | 200}, nil, r.guest(4, "br200"), station(4)}
-	alone := path{"nic3.100", wire3, []uint32{tpidQ | 100}, nil, r.guest(5, "br3"), station(5)}
+	bond := path{port: "bond0", wire: wire0, to: r.guest(0, "br0"), from: station(0)}
+	bondVLAN := path{port: "bond0.150", wire: wire0, tags: []uint32{tpidQ | 150}, to: r.guest(1, "br150"), from: station(1)}
+	nic := path{port: "nic2", wire: wire2, to: r.guest(2, "br2"), from: station(2)}
+	nicVLAN := path{port: "nic2.100", wire: wire2, tags: []uint32{tpidQ | 100}, to: r.guest(3, "br100"), from: station(3)}
+	nicService := path{port: "nic2.200", wire: wire2, tags: []uint32{tpidAD | 200}, to: r.guest(4, "br200"), from: station(4)}
+	alone := path{port: "nic3.100", wire: wire3, tags: []uint32{tpidQ | 100}, to: r.guest(5, "br3"), from: station(5)}
 	paths := []path{bond, bondVLAN, nic, nicVLAN, nicService, alone}
 
 	r.start(config)
@@ -152,6 +155,7 @@ func uplinks(t *testing.T) {
 		r.awaitHook(alone.port, native)
 		r.deliver("and no more", alone, vswitch.HookXDP)
 	})
+	r.under("D6: frames tell that the NIC hides tags", func() { r.hidden(alone) })
 	r.must(r.daemon.Stop())
 	for _, dev := range []string{"bond0", "nic0", "nic1", "nic2", "nic3"} {
 		l, err := r.host.Link(dev)
@@ -228,4 +232,29 @@ func (r *rig) failover(wire0, wire1 *lab.Packet, paths ...path) {
 	for _, p := range paths {
 		r.deliver("beside frames of the backup", p, vswitch.HookXDP) // which finds none of these
 	}
+}
+
+// hidden sends frames whose tags are beside them when they come to the NIC, although its
+// driver says that it puts none there.
+func (r *rig) hidden(p path) {
+	below, err := r.wire.Link("to-nic3")
+	r.must(err)
+	r.must(r.wire.SetOffload("to-nic3", lab.TxVLAN, true))
+	r.must(r.wire.Netlink().LinkAdd(&netlink.Vlan{
+		LinkAttrs: netlink.LinkAttrs{Name: "tagging", ParentIndex: below.Attrs().Index}, VlanId: 100, VlanProtocol: netlink.VLAN_PROTOCOL_8021Q,
+	}))
+	r.must(r.wire.SetUp("tagging"))
+	aside := r.open("tagging")
+	r.eventually("the daemon has seen enough", func() bool {
+		for range count {
+			r.must(aside.Send(r.frame(p.to.mac, p.from)))
+			p.to.next(r)
+		}
+		return r.port(p.port).Hook == "tcx"
+	})
+	if held := r.port(p.port).Held; len(held) != 1 || held[0].Code != vswitch.HoldHiddenTags || !strings.Contains(held[0].Text, "although its driver says that it does not") {
+		r.Errorf("%s is held because %v, want that nic3 hides tags unasked", p.port, held)
+	}
+	p.wire, p.tags, p.back = aside, nil, aside
+	r.deliver("tags hidden unasked", p, vswitch.HookTC)
 }
