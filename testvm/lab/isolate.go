@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +25,9 @@ const isolatedEnv = "TAPSWITCH_LAB_ISOLATED"
 //
 // Call it first in main or TestMain. It needs root.
 func Isolate() error {
-	if os.Getenv(isolatedEnv) != "" {
+	// A process that the inner run starts is not the first of its namespaces. If it
+	// calls this, as the workers of a fuzz test do, it gets its own.
+	if os.Getenv(isolatedEnv) != "" && os.Getpid() == 1 {
 		return enter()
 	}
 	if os.Geteuid() != 0 {
@@ -44,6 +47,10 @@ func rerun() (int, error) {
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), isolatedEnv+"=1")
+	var err error
+	if cmd.ExtraFiles, err = inherited(); err != nil {
+		return 0, err
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET | unix.CLONE_NEWUTS,
 		Pdeathsig:  syscall.SIGKILL,
@@ -66,7 +73,7 @@ func rerun() (int, error) {
 			}
 		}
 	}()
-	err := cmd.Wait()
+	err = cmd.Wait()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		if ws := exit.Sys().(syscall.WaitStatus); ws.Signaled() {
 			return 128 + int(ws.Signal()), nil
@@ -74,6 +81,34 @@ func rerun() (int, error) {
 		return exit.ExitCode(), nil
 	}
 	return 0, err
+}
+
+// inherited gives the files that this process was started with beside the standard
+// ones, each at its place, nil where there is none: a fuzz test's worker hears by them
+// what to do.
+func inherited() ([]*os.File, error) {
+	const first = 3
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil, fmt.Errorf("listing this process's files: %w", err)
+	}
+	var files []*os.File
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < first {
+			continue
+		}
+		// What Go has opened is not for others.
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
+		for len(files) <= fd-first {
+			files = append(files, nil)
+		}
+		files[fd-first] = os.NewFile(uintptr(fd), "inherited")
+	}
+	return files, nil
 }
 
 // enter prepares the mounts of the new namespaces.

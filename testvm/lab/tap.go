@@ -149,6 +149,16 @@ func (t *Tap) Read(b []byte) (int, error) { return t.file.Read(b) }
 // down.
 func (t *Tap) Write(b []byte) (int, error) { return t.file.Write(b) }
 
+// SyscallConn gives the file descriptor for use beside Read and Write. It is
+// non-blocking.
+func (t *Tap) SyscallConn() (syscall.RawConn, error) {
+	c, ok := t.file.(syscall.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return c.SyscallConn()
+}
+
 // SetReadDeadline makes Read fail with os.ErrDeadlineExceeded from then on. The
 // zero time takes the deadline back.
 func (t *Tap) SetReadDeadline(at time.Time) error {
