@@ -54,8 +54,18 @@ test: deps build ## Run all tests; as root, they make their own namespaces
 FRAMES ?= 1000000
 
 .PHONY: oracle
-oracle: deps ## Hold a million frames against the Linux bridge (some minutes; FRAMES=N for others, SEED=N repeats a run)
-	go test -count=1 -timeout 60m -v ./testvm/oracle -run 'TestOracle$$' -frames $(FRAMES) $(if $(SEED),-seed $(SEED))
+oracle: deps ## Hold a million frames against the Linux bridge, and as many in VLANs (an hour; FRAMES=N for others, SEED=N repeats a run)
+	go test -count=1 -timeout 3h -v ./testvm/oracle -run '^TestOracle(WithVLANs)?$$' -frames $(FRAMES) $(if $(SEED),-seed $(SEED))
+	go test -count=1 -timeout 3h -v ./testvm/oracle/guest -frames $(FRAMES) $(if $(SEED),-seed $(SEED))
+
+FUZZTIME ?= 30s
+
+.PHONY: fuzz
+fuzz: deps ## Run each fuzz test of the tree for FUZZTIME (30s)
+	go test -list '^Fuzz' ./... | awk '/^Fuzz/ { names = names " " $$1 } /^ok/ { if (names) print $$2 names; names = "" }' | \
+	while read -r package names; do for name in $$names; do \
+		go test "$$package" -run "^$$name\$$" -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) || exit 1; \
+	done; done
 
 .PHONY: test-oracle
 test-oracle: oracle

@@ -25,14 +25,20 @@ func (p *pair) take() (places []place, err error) {
 	if local.fast, err = p.fast.takeLocal(); err != nil {
 		return nil, err
 	}
-	return append(places, local, place{"the host's stack", p.plain.stack.take(), p.fast.stack.take()}), nil
+	return append(places, local, place{"the host's stack", p.plain.stack.box.take(), p.fast.stack.box.take()}), nil
 }
 
 // compare waits until all frames have come out, and compares them and the
 // bridges' tables.
 func (p *pair) compare() error {
+	clear(p.net.unseen)
 	if err := p.both(func(h *host) error { return h.barrier(p.net.reach) }); err != nil {
 		return p.difference([]string{err.Error()})
+	}
+	if p.away == "" && len(p.net.moved) > 0 && !p.unsettled {
+		if err := p.settleEntries(); err != nil {
+			return err
+		}
 	}
 	found, _, err := p.compareTables()
 	if err != nil {

@@ -105,9 +105,19 @@ func serial(data []byte) (uint64, bool) {
 }
 
 // A Difference says where the two hosts differ, and what went before.
-type Difference struct{ text string }
+type Difference struct {
+	found []string
+	late  bool // the datapath did not follow
+	text  string
+}
 
 func (d *Difference) Error() string { return d.text }
+
+// Reason gives the first difference, in short.
+func (d *Difference) Reason() string {
+	lines := strings.SplitN(d.found[0], "\n", 3)
+	return strings.Join(lines[:min(2, len(lines))], " ")
+}
 
 // difference makes an error of what was found and of the frames around it.
 func (p *pair) difference(found []string) error {
@@ -122,15 +132,13 @@ func (p *pair) difference(found []string) error {
 	}
 	first := strings.Join(found[:1], "")
 	b.WriteString("what went in since the last comparison:\n")
-	for i, e := range p.journal {
-		if e.frame == nil {
-			fmt.Fprintf(&b, "%4d %s\n", i, e.what)
-			continue
-		}
-		fmt.Fprintf(&b, "%4d %s → %s %v\n", i, source(e.frame.data), destination(e.frame.data), e.frame)
-		if n, ok := serial(e.frame.data); ok && strings.Contains(first, fmt.Sprintf("frame %d,", n)) {
-			b.WriteString(describe(e.frame.header[:], e.frame.data))
+	for i, s := range p.journal {
+		fmt.Fprintf(&b, "%4d %s\n", i, s)
+		if f := s.Frame; f != nil {
+			if n, ok := serial(f.data); ok && strings.Contains(first, fmt.Sprintf("frame %d,", n)) {
+				b.WriteString(describe(f.header[:], f.data))
+			}
 		}
 	}
-	return &Difference{b.String()}
+	return &Difference{found: found, text: b.String()}
 }

@@ -23,6 +23,16 @@
 //     same moment returns. The oracle deletes the former again and counts it, and
 //     waits until the daemon has put the latter right.
 //
+// All that is done to the hosts is a list of steps, frames and changes, of which the
+// first make the configuration. Where the hosts differ, the list is made as short as it
+// can be and kept in testdata, from where TestKept does it again. Steps that a shorter
+// list can't do (a port is plugged in that is there) are left out.
+//
+// Many frames go in before the hosts are looked at, and nobody reads what comes out
+// until then: that is what makes it fast, above all in an emulated machine. Frames that
+// a pending change is about (of a station that has just moved) wait until the end of
+// such a batch.
+//
 // With VLANs, marks travel in a VLAN of their own, which all ports are in. When VLAN
 // filtering is switched, the oracle empties both tables: what refreshes did to
 // entries in VLANs while these meant nothing would count from then on.

@@ -1,6 +1,7 @@
 package oracle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,9 +18,6 @@ import (
 	"github.com/tapswitch/tapswitch/vswitch"
 	"github.com/tapswitch/tapswitch/vswitch/control"
 )
-
-// patience is how long anything may take that takes milliseconds.
-const patience = 20 * time.Second
 
 // lookEvery is how often the datapath is looked at while waiting for it: nothing
 // tells when a map has changed.
@@ -83,9 +81,15 @@ func (f *fastPath) close() error {
 	return errors.Join(f.view.close(), f.daemon.Stop())
 }
 
-// await waits until check finds nothing that is still to come.
+// A lateError says for what the datapath was waited in vain.
+type lateError struct{ what string }
+
+func (e *lateError) Error() string { return "waiting for the datapath: " + e.what }
+
+// await waits until check finds nothing that is still to come. The error is a *lateError
+// if that does not end.
 func (f *fastPath) await(check func(context.Context) (missing string, err error)) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
 	defer cancel()
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -95,14 +99,17 @@ func (f *fastPath) await(check func(context.Context) (missing string, err error)
 		if took := time.Since(begin); took > f.slowest && last != "" {
 			f.slowest, f.slowestWhat = took, last
 		}
-		if err != nil || missing == "" {
+		if err != nil && ctx.Err() == nil || err == nil && missing == "" {
 			return err
 		}
-		last = missing
+		last = cmp.Or(missing, last)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for the datapath: %s: %w", missing, ctx.Err())
+			if last == "" { // it was not even looked at
+				return fmt.Errorf("waiting for the datapath: %w", ctx.Err())
+			}
+			return &lateError{last}
 		}
 	}
 }

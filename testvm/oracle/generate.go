@@ -7,15 +7,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A generator makes random frames: out of a seed always the same ones.
+// A generator makes random frames and changes: out of the same random numbers, for
+// the same network, always the same ones.
 type generator struct {
-	*rand.Rand
+	*rand.Rand // decides
+	// filler gives what nothing is decided by: the bytes of payloads.
+	filler   *rand.Rand
 	network  *network
+	stations []*station
 	snooping bool
 	steady   bool // no station moves
 	// malformed has most frames not be as they should.
 	malformed bool
 	made      uint64
+}
+
+func newGenerator(source rand.Source, o Options, n *network) *generator {
+	g := &generator{Rand: rand.New(source), network: n, snooping: o.Snooping, malformed: o.Malformed}
+	g.filler = rand.New(rand.NewPCG(g.Uint64(), 0))
+	for i := range specs {
+		for range stationsPerPort {
+			g.add(&station{mac: g.randomMAC(), port: i})
+		}
+	}
+	return g
 }
 
 // kinds are what frames there are, how often, and how they are made. A kind that
@@ -59,26 +74,39 @@ func (g *generator) weight(kind int) int {
 
 // next makes a frame.
 func (g *generator) next() *frame {
-	for {
-		all := 0
-		for kind := range kinds {
-			all += g.weight(kind)
-		}
-		at := g.IntN(all)
-		for kind, k := range kinds {
-			if at -= g.weight(kind); at < 0 {
-				f := k.make(g)
-				if f != nil && k.name != "cut tag" && (k.name != "tagged" || g.chance(50)) {
-					g.tag(f)
-				}
-				if f != nil && !(g.steady && g.moves(f)) {
-					f.kind = k.name
-					return f
-				}
-				break
-			}
+	for range 1000 {
+		if f := g.some(); f != nil && !(g.steady && g.moves(f)) && !touches(f, g.network.moved) {
+			return f
 		}
 	}
+	// Few ports are left, and nobody is there who could speak.
+	f := g.complete(uplink, broadcast, g.randomMAC(), g.size())
+	f.kind = "new station"
+	return f
+}
+
+// some makes a frame of a random kind, if that can be.
+func (g *generator) some() *frame {
+	all := 0
+	for kind := range kinds {
+		all += g.weight(kind)
+	}
+	at := g.IntN(all)
+	for kind, k := range kinds {
+		if at -= g.weight(kind); at >= 0 {
+			continue
+		}
+		f := k.make(g)
+		if f == nil {
+			return nil
+		}
+		if k.name != "cut tag" && (k.name != "tagged" || g.chance(50)) {
+			g.tag(f)
+		}
+		f.kind = k.name
+		return f
+	}
+	return nil
 }
 
 func (g *generator) moves(f *frame) bool {
@@ -96,7 +124,7 @@ func (g *generator) chance(n int) bool { return g.IntN(100) < n }
 
 func (g *generator) randomMAC() (m mac) {
 	for i := range m {
-		m[i] = byte(g.Uint32())
+		m[i] = byte(g.IntN(256))
 	}
 	m[0] = m[0]&^1 | 2
 	return m
@@ -114,7 +142,7 @@ func (g *generator) size() int {
 func (g *generator) payload(n int) []byte {
 	b := make([]byte, n)
 	for i := 0; i+8 <= n; i += 8 {
-		binary.LittleEndian.PutUint64(b[i:], g.Uint64())
+		binary.LittleEndian.PutUint64(b[i:], g.filler.Uint64())
 	}
 	if n >= len(serialMagic)+8 {
 		copy(b, serialMagic)
@@ -163,15 +191,18 @@ func (g *generator) complete(port int, to, from mac, size int) *frame {
 
 // pair gives a port and two stations: one on the port, and one elsewhere.
 func (g *generator) pair() (port int, from, to *station) {
-	from = g.network.speaker(g, func(s *station) bool { return g.network.ports[s.port].up })
-	if from != nil && g.network.bridging != nil && g.chance(85) {
+	from = g.speaker(func(s *station) bool { return g.network.ports[s.port].up })
+	if from == nil {
+		return 0, nil, nil
+	}
+	if g.network.bridging != nil && g.chance(85) {
 		v := g.home(from)
-		to = g.network.speaker(g, func(s *station) bool { return s.port != from.port && s.vlan == v })
+		to = g.speaker(func(s *station) bool { return s.port != from.port && s.vlan == v })
 	}
 	if to == nil {
-		to = g.network.speaker(g, func(s *station) bool { return s.port != from.port })
+		to = g.speaker(func(s *station) bool { return s.port != from.port })
 	}
-	if from == nil || to == nil {
+	if to == nil {
 		return 0, nil, nil
 	}
 	return from.port, from, to
@@ -253,13 +284,13 @@ func (g *generator) unknown() *frame {
 
 // newStation speaks for the first time, in place of another once there are many.
 func (g *generator) newStation() *frame {
-	port, ok := g.network.somePort(g)
+	port, ok := g.somePort()
 	if !ok {
 		return nil
 	}
 	s := &station{mac: g.randomMAC(), port: port}
-	g.network.add(g, s)
-	to := g.network.speaker(g, func(o *station) bool { return o.port != port })
+	g.add(s)
+	to := g.speaker(func(o *station) bool { return o.port != port })
 	if to == nil || g.chance(30) {
 		return g.complete(port, broadcast, s.mac, g.size())
 	}
@@ -267,13 +298,13 @@ func (g *generator) newStation() *frame {
 }
 
 func (g *generator) moved() *frame {
-	s := g.network.speaker(g, func(*station) bool { return true })
-	port, ok := g.network.somePort(g)
+	s := g.speaker(func(*station) bool { return true })
+	port, ok := g.somePort()
 	if s == nil || !ok || s.port == port || g.steady {
 		return nil
 	}
 	s.port = port
-	to := g.network.speaker(g, func(o *station) bool { return o.port != port })
+	to := g.speaker(func(o *station) bool { return o.port != port })
 	if to == nil || g.chance(30) {
 		return g.complete(port, broadcast, s.mac, g.size())
 	}
@@ -309,7 +340,7 @@ func (g *generator) samePort() *frame {
 	if from == nil {
 		return nil
 	}
-	to := g.network.speaker(g, func(s *station) bool { return s.port == port })
+	to := g.speaker(func(s *station) bool { return s.port == port })
 	return g.complete(port, to.mac, from.mac, g.size())
 }
 
@@ -428,7 +459,7 @@ func (g *generator) scrap() *frame {
 
 // down makes frames for a guest's port that takes none.
 func (g *generator) down() *frame {
-	to := g.network.speaker(g, func(*station) bool { return true })
+	to := g.speaker(func(*station) bool { return true })
 	for i, s := range g.network.ports {
 		if i != uplink && s.there && !s.up && to != nil {
 			return g.complete(i, to.mac, g.randomMAC(), g.size())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,14 +25,16 @@ type host struct {
 	ports []*port // by number; nil: not there
 	// stack has what the host's own stack gets by the bridge device, and local
 	// what it gets by the ports, which is what the bridge doesn't forward.
-	stack, local *inbox
-	sockets      []*socket
-	locals       []*socket // of local, which are drained: no mark comes there
-	round        uint32
+	stack   *socket
+	local   *inbox
+	sockets []*socket
+	locals  []*socket // of local, which are drained: no mark comes there
+	round   uint32
 	// aware says that the bridge is VLAN-aware, and tpid of what kind its tags are, if
 	// it ever is; 0 if not.
-	aware bool
-	tpid  uint16
+	aware    bool
+	tpid     uint16
+	patience time.Duration
 	// noFlood keeps frames for unknown addresses from the ports.
 	noFlood bool
 }
@@ -62,7 +65,10 @@ func newHost(name string, o Options) (*host, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := &host{name: name, lab: l, aware: o.VLANs, stack: newInbox(), local: newInbox(), ports: make([]*port, len(specs))}
+	h := &host{name: name, lab: l, aware: o.VLANs, local: newInbox(), ports: make([]*port, len(specs))}
+	if h.patience = o.Patience; h.patience == 0 {
+		h.patience = 20 * time.Second
+	}
 	if err := h.build(o.Snooping); err != nil {
 		return nil, errors.Join(fmt.Errorf("building the %s host: %w", name, err), h.close())
 	}
@@ -93,7 +99,7 @@ func (h *host) build(snooping bool) error {
 }
 
 // inManagement makes a member of the management VLAN.
-var inManagement = vlanRange{first: management, last: management}
+var inManagement = vlanRange{First: management, Last: management}
 
 // silence keeps both stacks from sending frames of their own.
 func (h *host) silence(snooping bool) error {
@@ -170,11 +176,11 @@ func (h *host) openSockets() error {
 	if err != nil {
 		return err
 	}
-	s, err := listen(h.lab.Host, bridge, unix.ETH_P_ALL, false, h.stack)
+	s, err := listen(h.lab.Host, bridge, unix.ETH_P_ALL, false, newInbox())
 	if err != nil {
 		return err
 	}
-	s.start()
+	h.stack = s
 	h.sockets = append(h.sockets, s)
 	for _, t := range localTypes {
 		s, err := listen(h.lab.Host, 0, t, false, h.local)
@@ -184,11 +190,11 @@ func (h *host) openSockets() error {
 		s.not = bridge
 		h.sockets, h.locals = append(h.sockets, s), append(h.locals, s)
 	}
-	p := &port{spec: specs[uplink], ifindex: nic, box: newInbox()}
-	if p.wire, err = listen(h.lab.Wire, wire, unix.ETH_P_ALL, true, p.box); err != nil {
+	p := &port{spec: specs[uplink], ifindex: nic}
+	if p.wire, err = listen(h.lab.Wire, wire, unix.ETH_P_ALL, true, newInbox()); err != nil {
 		return err
 	}
-	p.wire.start()
+	p.feed = p.wire.feed
 	h.sockets = append(h.sockets, p.wire)
 	h.ports[uplink] = p
 	return nil
@@ -198,13 +204,11 @@ func (h *host) openSockets() error {
 // before it comes up.
 func (h *host) plug(number int, vlans ...vlanRange) error {
 	if number != uplink {
-		p := &port{spec: specs[number], box: newInbox()}
-		var err error
-		if p.tap, err = lab.OpenTap(h.lab.Host, p.spec.name, p.spec.tap); err != nil {
+		p, err := openTap(h.lab.Host, specs[number])
+		if err != nil {
 			return err
 		}
 		h.ports[number] = p
-		go p.read()
 		link, err := h.lab.Host.Link(p.spec.name)
 		if err != nil {
 			return err
@@ -277,7 +281,7 @@ func (h *host) unplug(ctx context.Context, number int) error {
 }
 
 func (h *host) awaitRunning(number int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), h.patience)
 	defer cancel()
 	if err := h.lab.Host.WaitRunning(ctx, specs[number].name); err != nil || number != uplink {
 		return err
@@ -325,7 +329,20 @@ const (
 	settings
 )
 
-func (f setting) String() string { return [...]string{"isolated", "hairpin", "learning", "flood"}[f] }
+var settingNames = [...]string{"isolated", "hairpin", "learning", "flood"}
+
+func (f setting) String() string { return settingNames[f] }
+
+func (f setting) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+func (f *setting) UnmarshalText(text []byte) error {
+	i := slices.Index(settingNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("there is no setting %q of ports", text)
+	}
+	*f = setting(i)
+	return nil
+}
 
 // byDefault is the kernel's own setting.
 func (f setting) byDefault() bool { return f == learning || f == flood }
@@ -472,7 +489,7 @@ func (h *host) barrier(reach func(from, to int) bool) error {
 		}
 		atStack = append(atStack, m)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), h.patience)
 	defer cancel()
 	if err := h.stack.await(ctx, atStack); err != nil {
 		return fmt.Errorf("at the stack of the %s host: %w", h.name, err)
@@ -481,7 +498,7 @@ func (h *host) barrier(reach func(from, to int) bool) error {
 		if len(marks) == 0 {
 			continue
 		}
-		if err := h.ports[to].box.await(ctx, marks); err != nil {
+		if err := h.ports[to].await(ctx, marks); err != nil {
 			return fmt.Errorf("at %s of the %s host: %w", specs[to].name, h.name, err)
 		}
 	}
@@ -496,7 +513,7 @@ func (h *host) uplinkBarrier() error {
 	if err := h.sendMark(m, broadcast); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), h.patience)
 	defer cancel()
 	if err := h.stack.await(ctx, []mark{m}); err != nil {
 		return fmt.Errorf("at the stack of the %s host: %w", h.name, err)

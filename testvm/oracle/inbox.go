@@ -1,10 +1,7 @@
 package oracle
 
 import (
-	"context"
 	"encoding/binary"
-	"fmt"
-	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -23,15 +20,13 @@ type inbox struct {
 	mu      sync.Mutex
 	outputs []Output
 	marks   map[mark]bool
-	arrived chan struct{} // closed and replaced when a mark has come
-	err     error         // why nothing more comes
 	// to gets the frames in place of outputs, if it is set. It must not hold on to
 	// its argument.
 	to func(data []byte)
 }
 
 func newInbox() *inbox {
-	return &inbox{marks: map[mark]bool{}, arrived: make(chan struct{})}
+	return &inbox{marks: map[mark]bool{}}
 }
 
 // add puts in a frame; marks are kept apart.
@@ -53,7 +48,6 @@ func (b *inbox) add(header, data []byte) {
 		return
 	}
 	b.marks[m] = true
-	b.wake()
 }
 
 // divert hands all further frames to f, while no other is handed to it.
@@ -63,42 +57,18 @@ func (b *inbox) divert(f func(data []byte)) {
 	b.to = f
 }
 
-// end says that nothing more comes.
-func (b *inbox) end(err error) {
+// missing gives one of some marks that has not come. If all have, it forgets them and
+// all others.
+func (b *inbox) missing(marks []mark) (m mark, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.err = err
-	b.wake()
-}
-
-func (b *inbox) wake() {
-	close(b.arrived)
-	b.arrived = make(chan struct{})
-}
-
-// await waits until all the marks have come, and forgets all that have.
-func (b *inbox) await(ctx context.Context, marks []mark) error {
-	for {
-		b.mu.Lock()
-		missing := slices.DeleteFunc(slices.Clone(marks), func(m mark) bool { return b.marks[m] })
-		arrived, err := b.arrived, b.err
-		if len(missing) == 0 {
-			clear(b.marks)
+	for _, m := range marks {
+		if !b.marks[m] {
+			return m, true
 		}
-		b.mu.Unlock()
-		if len(missing) == 0 {
-			return nil
-		}
-		if err == nil {
-			select {
-			case <-arrived:
-				continue
-			case <-ctx.Done():
-				err = ctx.Err()
-			}
-		}
-		return fmt.Errorf("waiting for the %s: %w", missing[0], err)
 	}
+	clear(b.marks)
+	return mark{}, false
 }
 
 // take gives all frames that have come, in their order.

@@ -1,10 +1,24 @@
 package oracle
 
-import "net"
+import (
+	"fmt"
+	"net"
+)
 
 type mac [6]byte
 
 func (m mac) String() string { return net.HardwareAddr(m[:]).String() }
+
+func (m mac) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+func (m *mac) UnmarshalText(text []byte) error {
+	b, err := net.ParseMAC(string(text))
+	if err == nil && len(b) != len(m) {
+		err = fmt.Errorf("%q is no Ethernet address", text)
+	}
+	copy(m[:], b)
+	return err
+}
 
 func (m mac) group() bool { return m[0]&1 != 0 }
 

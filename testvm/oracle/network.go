@@ -1,23 +1,18 @@
 package oracle
 
-// A network is what both hosts should look like: where the stations are, and how
-// the ports are set.
+// A network is what both hosts should look like, as far as it can be told from what
+// was done to them.
 type network struct {
-	stations []*station
-	ports    []portState
+	ports []portState
 	// learned is where the bridges have an address, as far as it can be told from
 	// what was sent. It may name more than they have, never less.
 	learned  map[fdbKey]int
 	bridging *bridging // nil: the bridges are not and become not VLAN-aware
 	// mtus are what the ports are made with.
 	mtus []int
-}
-
-// A station is a MAC behind a port.
-type station struct {
-	mac  mac
-	port int
-	vlan uint16 // in which it speaks on a VLAN-aware bridge
+	// moved are the addresses for which the datapath may forward by an old entry, and
+	// unseen those that the bridges may not have learned yet, from the wire.
+	moved, unseen map[mac]bool
 }
 
 // A portState is how a port is set.
@@ -27,13 +22,8 @@ type portState struct {
 	set       [settings]bool
 }
 
-const (
-	stationsPerPort = 6
-	maxStations     = 48
-)
-
 func newNetwork(uplinkMTU int) *network {
-	n := &network{learned: map[fdbKey]int{}}
+	n := &network{learned: map[fdbKey]int{}, moved: map[mac]bool{}, unseen: map[mac]bool{}}
 	for i := range specs {
 		n.mtus = append(n.mtus, specs[i].mtu)
 	}
@@ -62,46 +52,12 @@ func (n *network) reach(from, to int) bool {
 // fast says that the fast path must not hold the port back.
 func (s *portState) fast() bool { return s.up }
 
-// add adds a station, in place of another once there are many.
-func (n *network) add(g *generator, s *station) {
-	if len(n.stations) < maxStations {
-		n.stations = append(n.stations, s)
-		return
-	}
-	n.stations[g.IntN(len(n.stations))] = s
-}
-
-// speaker gives a random one of the stations that match, nil if none does.
-func (n *network) speaker(g *generator, match func(*station) bool) *station {
-	var found []*station
-	for _, s := range n.stations {
-		if match(s) {
-			found = append(found, s)
-		}
-	}
-	if len(found) == 0 {
-		return nil
-	}
-	return one(g, found)
-}
-
-// somePort gives a random port that is up.
-func (n *network) somePort(g *generator) (int, bool) {
-	var up []int
-	for i := range n.ports {
-		if n.ports[i].up {
-			up = append(up, i)
-		}
-	}
-	if len(up) == 0 {
-		return 0, false
-	}
-	return one(g, up), true
-}
-
 // teaches says what a frame does to the bridges' tables: changes, that they may
 // learn its source by it, and moves, that they had it elsewhere before.
 func (n *network) teaches(f *frame) (changes, moves bool) {
+	if len(f.data) < ethLen {
+		return false, false
+	}
 	s := source(f.data)
 	vid, ok := n.classify(f.port, f.data)
 	if !ok || s.group() || s == (mac{}) || n.own(s) || !n.ports[f.port].set[learning] {
@@ -141,4 +97,9 @@ func (n *network) forget(port int) {
 			delete(n.learned, m)
 		}
 	}
+}
+
+// touches says whether a frame is from or to one of some addresses.
+func touches(f *frame, some map[mac]bool) bool {
+	return len(some) > 0 && len(f.data) >= ethLen && (some[source(f.data)] || some[destination(f.data)])
 }

@@ -2,6 +2,7 @@ package oracle
 
 import (
 	"encoding/binary"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -20,11 +21,12 @@ func TestAddressOfZeros(t *testing.T) {
 			t.Error(err)
 		}
 	}()
+	gen := newGenerator(rand.NewPCG(1, 0), Options{}, p.net)
 	const many, other = 1, 2 // ports
 	for i := range addresses {
 		m := mac{0x02, 0x10}
 		binary.BigEndian.PutUint32(m[2:], uint32(i))
-		body := p.gen.payload(46)
+		body := gen.payload(46)
 		if err := p.send(ctx, &frame{port: many, data: ethernet(markMAC(many), m, 0x88b6, body)}); err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +35,7 @@ func TestAddressOfZeros(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.journal = nil
-	if _, _, err := p.flush(ctx); err != nil {
+	if _, _, err := p.flush(ctx, nil); err != nil {
 		t.Fatal(err)
 	}
 	for left := addresses; left > 0; {
@@ -41,8 +43,8 @@ func TestAddressOfZeros(t *testing.T) {
 			left = 0
 		}
 		for _, f := range []*frame{
-			{kind: "from zeros", port: many, data: ethernet(markMAC(other), mac{}, 0x88b6, p.gen.payload(46))},
-			{kind: "to zeros", port: other, data: ethernet(mac{}, markMAC(other), 0x88b6, p.gen.payload(46))},
+			{kind: "from zeros", port: many, data: ethernet(markMAC(other), mac{}, 0x88b6, gen.payload(46))},
+			{kind: "to zeros", port: other, data: ethernet(mac{}, markMAC(other), 0x88b6, gen.payload(46))},
 		} {
 			if err := p.send(ctx, f); err != nil {
 				t.Fatal(err)

@@ -3,6 +3,7 @@ package oracle
 import (
 	"errors"
 	"flag"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -55,7 +56,7 @@ var occurring = []vswitch.Verdict{
 }
 
 func TestOracle(t *testing.T) {
-	r := compare(t, Options{Frames: *frames})
+	r := compare(t, Options{}, *frames)
 	for _, v := range occurring {
 		if r.Verdicts[v] == 0 {
 			t.Errorf("no frame met the verdict %s", v)
@@ -67,11 +68,11 @@ func TestOracle(t *testing.T) {
 }
 
 func TestOracleWithMulticastSnooping(t *testing.T) {
-	compare(t, Options{Frames: *frames / 4, Snooping: true})
+	compare(t, Options{Snooping: true}, *frames/4)
 }
 
 func TestOracleWithJumboUplink(t *testing.T) {
-	compare(t, Options{Frames: *frames / 4, Jumbo: true})
+	compare(t, Options{Jumbo: true}, *frames/4)
 }
 
 // inVLANs are the verdicts that frames in VLANs must meet beside.
@@ -80,7 +81,7 @@ var inVLANs = []vswitch.Verdict{vswitch.PassVLAN, vswitch.PassTagged}
 // TestOracleWithVLANs needs a kernel whose bridge has VLAN filtering. Where the
 // machine's has none, package guest runs it in one that does.
 func TestOracleWithVLANs(t *testing.T) {
-	r := compare(t, Options{Frames: *frames, VLANs: true})
+	r := compare(t, Options{VLANs: true}, *frames)
 	for _, v := range append(inVLANs, vswitch.Redirected, vswitch.PassLearn, vswitch.PassUnknown) {
 		if r.Verdicts[v] == 0 {
 			t.Errorf("no frame met the verdict %s", v)
@@ -91,7 +92,7 @@ func TestOracleWithVLANs(t *testing.T) {
 // Frames that no honest guest sends: 100,000 of them by
 // go test ./testvm/oracle -run Malformed -frames 100000.
 func TestOracleWithMalformedFrames(t *testing.T) {
-	r := compare(t, Options{Frames: *frames, Malformed: true})
+	r := compare(t, Options{Malformed: true}, *frames)
 	for _, v := range []vswitch.Verdict{vswitch.Redirected, vswitch.PassShort, vswitch.PassTooLong, vswitch.PassLearn} {
 		if r.Verdicts[v] == 0 {
 			t.Errorf("no frame met the verdict %s", v)
@@ -99,16 +100,24 @@ func TestOracleWithMalformedFrames(t *testing.T) {
 	}
 }
 
-func compare(t *testing.T, o Options) Report {
+func compare(t *testing.T, o Options, frames int) (all Report) {
 	t.Helper()
-	o.Daemon, o.Seed, o.Log = daemonPath, drawSeed(t), t.Output()
-	r, err := Run(t.Context(), o)
-	if errors.Is(err, errors.ErrUnsupported) {
-		t.Skipf("SKIPPED: %v", err)
+	o.Daemon, o.Log = daemonPath, t.Output()
+	s := drawSeed(t)
+	for episode := uint64(0); all.Frames < frames; episode++ {
+		r, c, err := Run(t.Context(), o, rand.NewPCG(s, episode), min(episodeFrames, frames-all.Frames))
+		if errors.Is(err, errors.ErrUnsupported) {
+			t.Skipf("SKIPPED: %v", err)
+		}
+		if err != nil {
+			if d := (*Difference)(nil); errors.As(err, &d) {
+				shrinkAndKeep(t, c, d)
+			}
+			t.Fatal(err)
+		}
+		all.add(&r)
+		t.Logf("%d frames compared", all.Frames)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Log(r.String())
-	return r
+	t.Log(all.String())
+	return all
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,25 +13,27 @@ import (
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
-// Options say what to compare.
+// Options say what hosts to compare.
 type Options struct {
-	Daemon string // path of the tapswitchd
-	// Seed determines the frames and the changes between them.
-	Seed   uint64
-	Frames int
+	Daemon string `json:"-"` // path of the tapswitchd
 	// Snooping has the bridges look for members of multicast groups.
-	Snooping bool
+	Snooping bool `json:"snooping,omitempty"`
 	// Jumbo gives the uplink an MTU of 9000, with which the fast path takes frames
 	// from a veth after the kernel has made an skb of them, not by XDP.
-	Jumbo bool
+	Jumbo bool `json:"jumbo,omitempty"`
+	// VLANs makes the bridges VLAN-aware at first. The error is
+	// errors.ErrUnsupported where the kernel's bridge has no VLAN filtering.
+	VLANs bool `json:"vlans,omitempty"`
 	// Malformed has most frames not be as they should: too short, too long, cut, or
 	// with a virtio-net header that lies.
-	Malformed bool
-	// VLANs makes the bridges VLAN-aware, most of the time. The error is
-	// errors.ErrUnsupported where the kernel's bridge has no VLAN filtering.
-	VLANs bool
+	Malformed bool `json:"-"`
+	// Attended keeps the daemon there all the time, which saves the seconds after which
+	// the fast path acts no longer without.
+	Attended bool `json:"-"`
+	// Patience is how long anything may take that takes milliseconds; 20 s if 0.
+	Patience time.Duration `json:"-"`
 	// Log receives the daemon's log.
-	Log io.Writer
+	Log io.Writer `json:"-"`
 }
 
 // vethXDP is the longest MTU with which the fast path uses XDP on a veth.
@@ -50,39 +51,14 @@ type pair struct {
 	plain *host
 	fast  *fastPath
 	net   *network
-	gen   *generator
 	// uncounted are the ports whose frames the datapath may not see yet.
 	uncounted map[int]bool
+	// unsettled says that the datapath must be waited for before the next frame.
+	unsettled bool
+	away      string // how the daemon is, or empty
 	unpin     func()
-	journal   []entry // since the last comparison
+	journal   []step // since the last comparison
 	report    Report
-}
-
-// An entry of the journal is a frame that was sent, or a change.
-type entry struct {
-	frame *frame
-	what  string
-}
-
-// Run compares the two ways of a bridge. An error that is a *Difference says
-// that they differ.
-func Run(ctx context.Context, o Options) (r Report, err error) {
-	begin := time.Now()
-	p, err := newPair(ctx, o)
-	if err != nil {
-		return Report{}, err
-	}
-	defer func() { err = errors.Join(err, p.close()) }()
-	if err := p.run(ctx, o.Frames); err != nil {
-		return Report{}, fmt.Errorf("after %d frames: %w", p.report.Frames, err)
-	}
-	for _, counts := range p.fast.counts {
-		for v, n := range counts {
-			p.report.Verdicts[v] += n
-		}
-	}
-	p.report.Elapsed = time.Since(begin)
-	return p.report, nil
 }
 
 // newPair makes two equal hosts. The calling goroutine stays on one CPU until
@@ -93,7 +69,6 @@ func newPair(ctx context.Context, o Options) (*pair, error) {
 		net: newNetwork(o.uplinkMTU()), uncounted: map[int]bool{}, unpin: pin(),
 		report: Report{Kinds: map[string]int{}, Changes: map[string]int{}, Verdicts: map[vswitch.Verdict]uint64{}},
 	}
-	p.gen = &generator{Rand: rand.New(rand.NewPCG(o.Seed, 0)), network: p.net, snooping: o.Snooping, malformed: o.Malformed}
 	if o.VLANs {
 		p.net.bridging = &bridging{aware: true, tpid: unix.ETH_P_8021Q}
 	}
@@ -119,14 +94,11 @@ func (p *pair) open(ctx context.Context, o Options) (err error) {
 	if err := p.both(func(h *host) error { return h.lab.Host.SetOffload(lab.NIC, lab.GRO, false) }); err != nil {
 		return err
 	}
-	if err := p.openVLANs(); err != nil {
+	if err := p.followVLANs(); err != nil {
 		return err
 	}
 	for i := range specs {
 		p.uncounted[i] = true
-		for range stationsPerPort {
-			p.net.add(p.gen, &station{mac: p.gen.randomMAC(), port: i})
-		}
 	}
 	if err := p.both(func(h *host) error { return h.barrier(p.net.reach) }); err != nil {
 		return err
@@ -143,7 +115,7 @@ func (p *pair) open(ctx context.Context, o Options) (err error) {
 
 func (p *pair) close() (err error) {
 	if p.fast != nil {
-		err = errors.Join(p.fast.close(), p.fast.host.close())
+		err = errors.Join(p.back(context.Background()), p.fast.close(), p.fast.host.close())
 	}
 	if p.plain != nil {
 		err = errors.Join(err, p.plain.close())
@@ -152,64 +124,36 @@ func (p *pair) close() (err error) {
 	return err
 }
 
-// batchFrames is how many frames go in at most between two comparisons: a veth
-// with XDP takes 256 at a time.
-const batchFrames = 200
-
-func (p *pair) run(ctx context.Context, frames int) error {
-	restartAt := frames / 2
-	for p.report.Frames < frames {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := p.batch(ctx, min(1+p.gen.IntN(batchFrames), frames-p.report.Frames)); err != nil {
-			return err
-		}
-		changes := 3
-		if p.net.bridging != nil { // there is more to change
-			changes = 6
-		}
-		for range p.gen.IntN(changes) {
-			if err := p.change(ctx); err != nil {
-				return err
-			}
-		}
-		if p.report.Frames >= restartAt {
-			restartAt += frames
-			if err := p.restart(ctx); err != nil {
-				return err
-			}
-		}
+// do does a step to both hosts.
+func (p *pair) do(ctx context.Context, s step) error {
+	if s.Change == nil {
+		return p.send(ctx, s.Frame)
 	}
-	if err := p.silence(ctx); err != nil {
-		return err
-	}
-	for i := range specs {
-		if p.net.ports[i].there && !p.uncounted[i] {
-			if err := p.fast.endCount(ctx, i); err != nil {
-				return err
-			}
-		}
-	}
-	return errors.Join(p.fast.lost(ctx), p.both((*host).full))
+	p.journal = append(p.journal, s)
+	return p.change(ctx, s.Change)
 }
 
-// batch sends frames into both hosts and compares what comes out.
-func (p *pair) batch(ctx context.Context, frames int) error {
-	for range frames {
-		if err := p.send(ctx, p.gen.next()); err != nil {
-			return err
-		}
-	}
-	return p.compare()
-}
-
-// send puts a frame into both hosts.
+// send puts a frame into both hosts, if its port is there.
 func (p *pair) send(ctx context.Context, f *frame) error {
+	state := &p.net.ports[f.port]
+	if !state.there {
+		return nil
+	}
+	if p.away == "" {
+		if err := p.settleBefore(ctx, f); err != nil {
+			return err
+		}
+	} else if _, moves := p.net.teaches(f); moves {
+		return nil // the fast path would not hear of it
+	}
+	if f.port != uplink && touches(f, p.net.unseen) {
+		if err := p.seeUplink(); err != nil {
+			return err
+		}
+	}
 	p.report.Frames++
 	p.report.Kinds[f.kind]++
-	p.journal = append(p.journal, entry{frame: f})
-	state := &p.net.ports[f.port]
+	p.journal = append(p.journal, step{Frame: f})
 	onPlain, err := p.plain.ports[f.port].send(&f.header, f.data)
 	if err != nil {
 		return err
@@ -231,15 +175,48 @@ func (p *pair) send(ctx context.Context, f *frame) error {
 	}
 	changes, moves := p.net.learn(f)
 	if changes && f.port == uplink {
-		if err := p.both((*host).uplinkBarrier); err != nil {
-			return err
-		}
+		p.net.unseen[source(f.data)] = true
 	}
 	if moves {
-		return p.settleEntries()
+		p.net.moved[source(f.data)] = true
 	}
 	return nil
 }
 
-// note puts a change into the journal.
-func (p *pair) note(what string) { p.journal = append(p.journal, entry{what: what}) }
+// seeUplink waits until the bridges have learned what they can from the wire.
+func (p *pair) seeUplink() error {
+	if len(p.net.unseen) == 0 {
+		return nil
+	}
+	clear(p.net.unseen)
+	return p.both((*host).uplinkBarrier)
+}
+
+// finish waits until all is quiet, and checks what is counted until then.
+func (p *pair) finish(ctx context.Context) error {
+	if err := p.back(ctx); err != nil {
+		return err
+	}
+	if err := p.compare(); err != nil {
+		return err
+	}
+	if err := p.settle(ctx); err != nil {
+		return err
+	}
+	for i := range specs {
+		if p.net.ports[i].there && !p.uncounted[i] {
+			if err := p.fast.endCount(ctx, i); err != nil {
+				return p.difference([]string{err.Error()})
+			}
+		}
+	}
+	for _, counts := range p.fast.counts {
+		for v, n := range counts {
+			p.report.Verdicts[v] += n
+		}
+	}
+	if err := p.fast.lost(ctx); err != nil {
+		return p.difference([]string{err.Error()})
+	}
+	return p.both((*host).full)
+}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tapswitch/tapswitch/testvm/lab"
 )
 
@@ -41,7 +43,7 @@ var specs = []portSpec{
 type port struct {
 	spec    portSpec
 	ifindex int
-	box     *inbox
+	*feed            // what comes out
 	tap     *lab.Tap // nil: the uplink
 	wire    *socket  // at the far end of the uplink
 	scratch []byte
@@ -72,22 +74,32 @@ func (p *port) send(header *[vnetLen]byte, data []byte) (taken bool, err error) 
 	return err == nil, nil
 }
 
-// read puts what comes out of a tap into the inbox.
-func (p *port) read() {
+// openTap makes a guest's port.
+func openTap(n *lab.Node, spec portSpec) (*port, error) {
+	tap, err := lab.OpenTap(n, spec.name, spec.tap)
+	if err != nil {
+		return nil, err
+	}
+	f := &feed{box: newInbox()}
+	if f.raw, err = tap.SyscallConn(); err != nil {
+		tap.Close()
+		return nil, fmt.Errorf("opening %s: %w", spec.name, err)
+	}
 	b := make([]byte, lab.VnetHdrLen+lab.MaxFrameLen)
 	none := make([]byte, vnetLen)
-	for {
-		n, err := p.tap.Read(b)
+	f.receive = func(fd int) error {
+		n, err := unix.Read(fd, b)
 		switch {
 		case err != nil:
-			p.box.end(err)
-			return
-		case p.spec.tap.VnetHdr:
-			p.box.add(b[:vnetLen], b[lab.VnetHdrLen:n])
+			return err
+		case spec.tap.VnetHdr:
+			f.box.add(b[:vnetLen], b[lab.VnetHdrLen:n])
 		default:
-			p.box.add(none, b[:n])
+			f.box.add(none, b[:n])
 		}
+		return nil
 	}
+	return &port{spec: spec, feed: f, tap: tap}, nil
 }
 
 // close takes a tap away; the uplink's end is one of the host's sockets.

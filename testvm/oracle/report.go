@@ -31,6 +31,31 @@ type Report struct {
 	Elapsed           time.Duration
 }
 
+// add adds up two reports.
+func (r *Report) add(o *Report) {
+	if r.Kinds == nil {
+		r.Kinds, r.Changes, r.Verdicts = map[string]int{}, map[string]int{}, map[vswitch.Verdict]uint64{}
+	}
+	r.Frames += o.Frames
+	r.Out += o.Out
+	addCounts(r.Kinds, o.Kinds)
+	addCounts(r.Changes, o.Changes)
+	addCounts(r.Verdicts, o.Verdicts)
+	r.Returned += o.Returned
+	r.MovedBack += o.MovedBack
+	r.Settling += o.Settling
+	if o.Longest > r.Longest {
+		r.Longest, r.LongestFor = o.Longest, o.LongestFor
+	}
+	r.Elapsed += o.Elapsed
+}
+
+func addCounts[K comparable, N int | uint64](to, from map[K]N) {
+	for k, n := range from {
+		to[k] += n
+	}
+}
+
 // Redirected is the share of frames that went by the fast path.
 func (r *Report) Redirected() float64 {
 	var all uint64

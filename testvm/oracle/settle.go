@@ -9,14 +9,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// settleBefore waits until the datapath agrees with the bridge, if that is in doubt for
+// a frame.
+func (p *pair) settleBefore(ctx context.Context, f *frame) error {
+	switch {
+	case p.unsettled:
+		return p.settle(ctx)
+	case touches(f, p.net.moved):
+		return p.settleEntries()
+	}
+	return nil
+}
+
 // settle waits until the datapath agrees with the bridge.
 func (p *pair) settle(ctx context.Context) error {
 	if err := p.wait(func() error { return p.fast.awaitPorts(p.net.ports) }); err != nil {
-		return err
+		return p.late(err)
 	}
 	if p.net.bridging != nil {
 		if err := p.wait(func() error { return p.fast.awaitVLANs(p.net.bridging) }); err != nil {
-			return err
+			return p.late(err)
 		}
 	}
 	if err := p.settleEntries(); err != nil {
@@ -28,6 +40,7 @@ func (p *pair) settle(ctx context.Context) error {
 		}
 		delete(p.uncounted, i)
 	}
+	p.unsettled = false
 	return nil
 }
 
@@ -36,6 +49,10 @@ func (p *pair) settle(ctx context.Context) error {
 // was deleted in the same moment comes back, and is deleted again here; one that
 // has moved goes back, until the daemon hears of the move and puts it right.
 func (p *pair) settleEntries() error {
+	if err := p.seeUplink(); err != nil {
+		return err
+	}
+	clear(p.net.moved)
 	crossed := false
 	err := p.wait(func() error {
 		return p.fast.await(func(context.Context) (string, error) {
@@ -50,7 +67,6 @@ func (p *pair) settleEntries() error {
 			crossed = crossed || len(d) > len(returned)
 			for key, e := range returned {
 				p.report.Returned++
-				p.note(fmt.Sprintf("entry for %s on %s deleted again on the fast host", key, p.fast.device(e.LinkIndex)))
 				if err := p.fast.lab.Host.Netlink().NeighDel(&e); err != nil && !errors.Is(err, unix.ENOENT) {
 					return "", fmt.Errorf("deleting %s again: %w", key, err)
 				}
@@ -62,7 +78,7 @@ func (p *pair) settleEntries() error {
 		p.report.MovedBack++
 	}
 	if err != nil {
-		return p.difference([]string{err.Error()})
+		return p.late(err)
 	}
 	return nil
 }
@@ -73,5 +89,17 @@ func (p *pair) wait(f func() error) error {
 	err := f()
 	p.report.Settling += time.Since(begin)
 	p.report.Longest, p.report.LongestFor = p.fast.slowest, p.fast.slowestWhat
+	return err
+}
+
+// late makes a difference of a datapath that does not follow.
+func (p *pair) late(err error) error {
+	if !errors.As(err, new(*lateError)) {
+		return err
+	}
+	err = p.difference([]string{err.Error()})
+	if d := (*Difference)(nil); errors.As(err, &d) {
+		d.late = true
+	}
 	return err
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -20,12 +19,10 @@ const socketBuffer = 256 << 20
 // their virtio-net headers: lab.Packet is promiscuous, which holds the fast path
 // of a bridge back, and doesn't tell offloads.
 type socket struct {
+	*feed
 	file            *os.File
-	raw             syscall.RawConn
 	not             int // the ifindex of a device whose frames are left out
-	box             *inbox
 	buffer, control []byte
-	done            chan struct{} // closed when receiving has ended; nil if it was not started
 }
 
 // openSocket receives frames of a type; device 0 means all.
@@ -70,7 +67,10 @@ func listen(n *lab.Node, ifindex int, ethertype uint16, promiscuous bool, box *i
 	if err != nil {
 		return nil, fmt.Errorf("opening a packet socket in %s: %w", n.Name(), err)
 	}
-	s := &socket{file: f, box: box, buffer: make([]byte, vnetLen+lab.MaxFrameLen), control: make([]byte, 128)}
+	s := &socket{
+		feed: &feed{box: box}, file: f, buffer: make([]byte, vnetLen+lab.MaxFrameLen), control: make([]byte, 128),
+	}
+	s.receive = s.receiveOne
 	if s.raw, err = f.SyscallConn(); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("opening a packet socket in %s: %w", n.Name(), err)
@@ -78,43 +78,8 @@ func listen(n *lab.Node, ifindex int, ethertype uint16, promiscuous bool, box *i
 	return s, nil
 }
 
-// start begins to put frames into the inbox as they come.
-func (s *socket) start() {
-	s.done = make(chan struct{})
-	go func() {
-		defer close(s.done)
-		for {
-			var err error
-			waitErr := s.raw.Read(func(fd uintptr) bool {
-				err = s.receive(int(fd))
-				return !errors.Is(err, unix.EAGAIN)
-			})
-			if err = errors.Join(waitErr, err); err != nil {
-				s.box.end(err)
-				return
-			}
-		}
-	}()
-}
-
-// drain puts all frames into the inbox that have come so far.
-func (s *socket) drain() error {
-	var err error
-	if e := s.raw.Control(func(fd uintptr) {
-		for err == nil {
-			err = s.receive(int(fd))
-		}
-	}); e != nil {
-		return e
-	}
-	if errors.Is(err, unix.EAGAIN) {
-		return nil
-	}
-	return err
-}
-
-// receive puts one frame into the inbox; EAGAIN means that there is none.
-func (s *socket) receive(fd int) error {
+// receiveOne puts one frame into the inbox; EAGAIN means that there is none.
+func (s *socket) receiveOne(fd int) error {
 	n, controlLen, _, from, err := unix.Recvmsg(fd, s.buffer, s.control, 0)
 	switch {
 	case errors.Is(err, unix.EINTR), errors.Is(err, unix.ENETDOWN): // told once when a device goes down
@@ -170,10 +135,4 @@ func (s *socket) dropped() (n uint32, err error) {
 	return stats.Drops, nil
 }
 
-func (s *socket) close() error {
-	err := s.file.Close()
-	if s.done != nil {
-		<-s.done
-	}
-	return err
-}
+func (s *socket) close() error { return s.file.Close() }

@@ -103,8 +103,10 @@ func TestNothingWrongUnderChange(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.box.divert(d.at(i, 0))
+		p.follow()
 	}
-	h.stack.divert(func([]byte) {})
+	h.stack.box.divert(func([]byte) {})
+	h.stack.follow()
 	if err := f.awaitEntries(); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +207,7 @@ func TestNothingWrongUnderChange(t *testing.T) {
 
 // visit takes the visitor's tap away and puts another in its place.
 func visit(h *host, d *delivery, number int) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), h.patience)
 	defer cancel()
 	if err := h.unplug(ctx, visitor); err != nil {
 		return err
@@ -214,6 +216,7 @@ func visit(h *host, d *delivery, number int) error {
 		return err
 	}
 	h.ports[visitor].box.divert(d.at(visitor, number))
+	h.ports[visitor].follow()
 	for i := range visitorMACs {
 		if err := h.setStatic(visitorMAC(number, i), visitor, 0); err != nil {
 			return err

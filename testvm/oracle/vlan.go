@@ -12,9 +12,6 @@ import (
 // the bridges themselves are in it with tags, and no change takes them out.
 const management = 4000
 
-// theBridge stands for the bridge itself in place of a port's number.
-const theBridge = -1
-
 // vlans are those that most changes and frames are about, so that ports have some in
 // common.
 var vlans = []uint16{1, 2, 10, 11, 100, management}
@@ -50,17 +47,19 @@ type bridging struct {
 
 // A vlanRange is a change of a port's VLANs.
 type vlanRange struct {
-	first, last    uint16
-	pvid, untagged bool
-	remove         bool
+	First    uint16 `json:"first"`
+	Last     uint16 `json:"last"`
+	PVID     bool   `json:"pvid,omitempty"`
+	Untagged bool   `json:"untagged,omitempty"`
+	Remove   bool   `json:"remove,omitempty"`
 }
 
 func (r vlanRange) String() string {
 	what := "added"
-	if r.remove {
+	if r.Remove {
 		what = "removed"
 	}
-	return fmt.Sprintf("VLAN %d to %d %s, PVID %t, untagged %t", r.first, r.last, what, r.pvid, r.untagged)
+	return fmt.Sprintf("VLAN %d to %d %s, PVID %t, untagged %t", r.First, r.Last, what, r.PVID, r.Untagged)
 }
 
 // classify gives the VLAN in which the bridges take a frame, 0 if they know of none;
@@ -114,7 +113,7 @@ func (g *generator) tag(f *frame) {
 		return
 	}
 	vid := one(g, vlans)
-	if s := g.network.speaker(g, func(s *station) bool { return s.port == f.port && s.mac == source(f.data) }); s != nil {
+	if s := g.speaker(func(s *station) bool { return s.port == f.port && s.mac == source(f.data) }); s != nil {
 		vid = g.home(s)
 	}
 	tpid, tci := b.tpid, vid

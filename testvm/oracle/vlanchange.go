@@ -8,15 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vlanChanges are what may happen to VLANs beside the other changes.
-var vlanChanges = []possibleChange{
-	{"VLAN added", 8, (*pair).addVLAN},
-	{"VLAN removed", 4, (*pair).removeVLAN},
-	{"PVID", 5, (*pair).changePVID},
-	{"VLANs of the bridge", 2, (*pair).changeBridgeVLAN},
-	{"VLAN filtering", 2, (*pair).toggleAware},
-	{"VLAN protocol", 1, (*pair).changeTPID},
-	{"default PVID", 2, (*pair).changeDefaultPVID},
+// vlanChanges are what may happen to VLANs.
+var vlanChanges = []changeKind{
+	{"VLANs of port", 14, (*generator).portVLANs, (*pair).changeVLANs},
+	{"PVID", 5, (*generator).pvid, (*pair).changeVLANs},
+	{"VLANs of the bridge", 2, (*generator).bridgeVLANs, (*pair).changeVLANs},
+	{"VLAN filtering", 2, (*generator).filtering, (*pair).changeFiltering},
+	{"VLAN protocol", 1, (*generator).protocol, (*pair).changeProtocol},
+	{"default PVID", 2, (*generator).defaultPVID, (*pair).changeDefaultPVID},
 }
 
 // followVLANs reads the VLANs of both hosts, which must be the same.
@@ -42,169 +41,157 @@ func (p *pair) followVLANs() error {
 	return nil
 }
 
-// setVLANs changes VLANs on both hosts. Frames that went somewhere before go
+// changeVLANs changes VLANs on both hosts. Frames that went somewhere before go
 // elsewhere unless the VLANs are new to the port.
-func (p *pair) setVLANs(number int, r vlanRange) (what string, moves bool, err error) {
-	name := "the bridge"
-	if number != theBridge {
-		name = specs[number].name
+func (p *pair) changeVLANs(_ context.Context, c *change) (done, moves bool, err error) {
+	if p.net.bridging == nil || c.Port != theBridge && !p.there(c) {
+		return false, false, nil
 	}
-	m := p.net.bridging.ports[number]
-	moves = r.pvid || r.remove || number == theBridge
-	for v := r.first; v <= r.last; v++ {
-		moves = moves || m.has(v)
-		// The bridge's own addresses take the places of others.
-		for i := range specs {
-			_, known := p.net.learned[p.net.key(portMAC(i), v)]
-			moves = moves || known
+	m := p.net.bridging.ports[int(c.Port)]
+	for _, r := range c.VLANs {
+		moves = moves || r.PVID || r.Remove || c.Port == theBridge
+		for v := r.First; v <= r.Last; v++ {
+			moves = moves || m.has(v)
+			// The bridge's own addresses take the places of others.
+			for i := range specs {
+				_, known := p.net.learned[p.net.key(portMAC(i), v)]
+				moves = moves || known
+			}
+		}
+		if err := p.both(func(h *host) error { return h.setVLANs(int(c.Port), r) }); err != nil {
+			return false, false, err
 		}
 	}
-	if err := p.both(func(h *host) error { return h.setVLANs(number, r) }); err != nil {
-		return "", false, err
-	}
-	return fmt.Sprintf("%s: %v", name, r), moves, p.followVLANs()
+	return true, moves, p.followVLANs()
 }
 
 // randomVLANs gives the VLANs that a port is made with.
-func (p *pair) randomVLANs() (list []vlanRange) {
-	if p.net.bridging == nil {
+func (g *generator) randomVLANs() (list []vlanRange) {
+	if g.network.bridging == nil {
 		return nil
 	}
-	list = append(list, vlanRange{first: 1, last: 1, remove: true})
+	list = append(list, vlanRange{First: 1, Last: 1, Remove: true})
 	for _, v := range vlans {
-		if v != management && p.gen.chance(75) {
-			list = append(list, vlanRange{first: v, last: v, pvid: p.gen.chance(40), untagged: p.gen.chance(50)})
+		if v != management && g.chance(75) {
+			list = append(list, vlanRange{First: v, Last: v, PVID: g.chance(40), Untagged: g.chance(50)})
 		}
 	}
-	if p.gen.chance(20) {
-		list = append(list, p.wide())
+	if g.chance(20) {
+		list = append(list, g.wide())
 	}
 	return list
 }
 
-func (p *pair) wide() vlanRange {
-	first := uint16(wideFirst + p.gen.IntN(wideLast-wideFirst))
-	return vlanRange{first: first, last: first + uint16(p.gen.IntN(wideLast-int(first)+1)), untagged: p.gen.chance(50)}
-}
-
-// somePresent gives a port that is there.
-func (p *pair) somePresent() (number int, ok bool) {
-	number = p.gen.IntN(len(specs))
-	return number, p.net.ports[number].there
+// wide gives a long range, seldom a very long one: the hosts have an address of their
+// own in each VLAN, and reading their tables takes as much longer.
+func (g *generator) wide() vlanRange {
+	length := 50
+	if g.chance(5) {
+		length = wideLast - wideFirst
+	}
+	length = 1 + g.IntN(length)
+	first := wideFirst + g.IntN(wideLast-wideFirst-length+1)
+	return vlanRange{First: uint16(first), Last: uint16(first + length), Untagged: g.chance(50)}
 }
 
 // someVLAN gives one that is not the management's.
-func (p *pair) someVLAN() uint16 {
-	return one(p.gen, slices.DeleteFunc(slices.Clone(vlans), func(v uint16) bool { return v == management }))
+func (g *generator) someVLAN() uint16 {
+	return one(g, slices.DeleteFunc(slices.Clone(vlans), func(v uint16) bool { return v == management }))
 }
 
-func (p *pair) addVLAN(context.Context) (string, bool, error) {
-	i, ok := p.somePresent()
+// portVLANs puts a port into VLANs, or takes it out.
+func (g *generator) portVLANs() *change {
+	i, ok := g.somePresent(never)
 	if !ok {
-		return "", false, nil
+		return nil
 	}
-	v := p.someVLAN()
-	r := vlanRange{first: v, last: v, untagged: p.gen.chance(50)}
+	v := g.someVLAN()
+	r := vlanRange{First: v, Last: v, Untagged: g.chance(50)}
 	switch {
-	case p.gen.chance(10):
-		r = p.wide()
-	case p.gen.chance(10):
-		r.last += uint16(p.gen.IntN(20))
+	case g.chance(10):
+		r = g.wide()
+	case g.chance(10):
+		r.Last += uint16(g.IntN(20))
 	}
-	return p.setVLANs(i, r)
+	if g.chance(33) {
+		r.Remove, r.Untagged = true, false
+	}
+	return &change{Port: portNumber(i), VLANs: []vlanRange{r}}
 }
 
-func (p *pair) removeVLAN(context.Context) (string, bool, error) {
-	i, ok := p.somePresent()
+// pvid makes another VLAN a port's PVID, or leaves it without.
+func (g *generator) pvid() *change {
+	i, ok := g.somePresent(never)
 	if !ok {
-		return "", false, nil
+		return nil
 	}
-	v := p.someVLAN()
-	r := vlanRange{first: v, last: v, remove: true}
-	switch {
-	case p.gen.chance(10):
-		r = p.wide()
-		r.remove, r.untagged = true, false
-	case p.gen.chance(10):
-		r.last += uint16(p.gen.IntN(20))
+	r := vlanRange{PVID: true, Untagged: g.chance(70)}
+	v := g.someVLAN()
+	if pvid := g.network.bridging.ports[i].pvid; pvid != 0 && g.chance(20) {
+		v, r.PVID = pvid, false
 	}
-	return p.setVLANs(i, r)
+	r.First, r.Last = v, v
+	return &change{Port: portNumber(i), VLANs: []vlanRange{r}}
 }
 
-// changePVID makes another VLAN a port's PVID, or leaves it without.
-func (p *pair) changePVID(context.Context) (string, bool, error) {
-	i, ok := p.somePresent()
-	if !ok {
-		return "", false, nil
+func (g *generator) bridgeVLANs() *change {
+	v := g.someVLAN()
+	r := vlanRange{First: v, Last: v, Remove: g.chance(30)}
+	if !r.Remove {
+		r.PVID, r.Untagged = g.chance(40), g.chance(50)
 	}
-	pvid := p.net.bridging.ports[i].pvid
-	if pvid != 0 && p.gen.chance(20) {
-		return p.setVLANs(i, vlanRange{first: pvid, last: pvid, untagged: p.gen.chance(50)})
-	}
-	v := p.someVLAN()
-	return p.setVLANs(i, vlanRange{first: v, last: v, pvid: true, untagged: p.gen.chance(70)})
+	return &change{Port: theBridge, VLANs: []vlanRange{r}}
 }
 
-func (p *pair) changeBridgeVLAN(context.Context) (string, bool, error) {
-	v := p.someVLAN()
-	r := vlanRange{first: v, last: v, remove: p.gen.chance(30)}
-	if !r.remove {
-		r.pvid, r.untagged = p.gen.chance(40), p.gen.chance(50)
-	}
-	return p.setVLANs(theBridge, r)
+func (g *generator) filtering() *change {
+	return &change{Port: theBridge, On: !g.network.bridging.aware}
 }
 
-// toggleAware switches VLAN filtering, and empties the bridges' tables: a refresh on a
-// bridge that is not VLAN-aware is one in all VLANs of a port, whose entries count
+// changeFiltering switches VLAN filtering, and empties the bridges' tables: a refresh
+// on a bridge that is not VLAN-aware is one in all VLANs of a port, whose entries count
 // from then on.
-func (p *pair) toggleAware(context.Context) (string, bool, error) {
+func (p *pair) changeFiltering(_ context.Context, c *change) (done, moves bool, err error) {
 	b := p.net.bridging
-	b.aware = !b.aware
+	if b == nil || b.aware == c.On {
+		return false, false, nil
+	}
+	b.aware = c.On
 	clear(p.net.learned)
-	err := p.both(func(h *host) error { return h.setAware(b.aware) })
+	err = p.both(func(h *host) error { return h.setAware(b.aware) })
 	if err == nil {
 		err = p.both((*host).purge)
 	}
-	return fmt.Sprintf("VLAN filtering: %t", b.aware), true, err
+	return true, true, err
 }
 
-func (p *pair) changeTPID(context.Context) (string, bool, error) {
+// protocol says by VLAN of which kind tags become.
+func (g *generator) protocol() *change {
+	return &change{Port: theBridge, VLAN: g.network.bridging.tpid ^ unix.ETH_P_8021Q ^ unix.ETH_P_8021AD}
+}
+
+func (p *pair) changeProtocol(_ context.Context, c *change) (done, moves bool, err error) {
 	b := p.net.bridging
-	b.tpid ^= unix.ETH_P_8021Q ^ unix.ETH_P_8021AD
-	err := p.both(func(h *host) error { return h.setTPID(b.tpid) })
-	return fmt.Sprintf("VLAN protocol: %#x", b.tpid), true, err
+	if b == nil || !tagType(c.VLAN) || b.tpid == c.VLAN {
+		return false, false, nil
+	}
+	b.tpid = c.VLAN
+	return true, true, p.both(func(h *host) error { return h.setTPID(b.tpid) })
 }
 
-func (p *pair) changeDefaultPVID(context.Context) (string, bool, error) {
-	v := p.someVLAN()
-	if p.gen.chance(30) {
-		v = 0
+func (g *generator) defaultPVID() *change {
+	if g.chance(30) {
+		return &change{Port: theBridge}
 	}
-	err := p.both(func(h *host) error { return h.setDefaultPVID(v) })
+	return &change{Port: theBridge, VLAN: g.someVLAN()}
+}
+
+func (p *pair) changeDefaultPVID(_ context.Context, c *change) (done, moves bool, err error) {
+	if p.net.bridging == nil {
+		return false, false, nil
+	}
+	err = p.both(func(h *host) error { return h.setDefaultPVID(c.VLAN) })
 	if err == nil {
 		err = p.followVLANs()
 	}
-	return fmt.Sprintf("default PVID: %d", v), true, err
-}
-
-// openVLANs makes the bridges VLAN-aware ones of a random kind.
-func (p *pair) openVLANs() error {
-	b := p.net.bridging
-	if b == nil {
-		return nil
-	}
-	if p.gen.chance(40) {
-		b.tpid = unix.ETH_P_8021AD
-		if err := p.both(func(h *host) error { return h.setTPID(b.tpid) }); err != nil {
-			return err
-		}
-	}
-	for i := range specs {
-		for _, r := range p.randomVLANs() {
-			if err := p.both(func(h *host) error { return h.setVLANs(i, r) }); err != nil {
-				return err
-			}
-		}
-	}
-	return p.followVLANs()
+	return true, true, err
 }

@@ -24,19 +24,19 @@ func (h *host) setVLANs(number int, r vlanRange) error {
 	}
 	k := h.lab.Host.Netlink()
 	change := k.BridgeVlanAddRange
-	if r.remove {
+	if r.Remove {
 		change = k.BridgeVlanDelRange
 	}
-	if r.first == r.last {
+	if r.First == r.Last {
 		one := k.BridgeVlanAdd
-		if r.remove {
+		if r.Remove {
 			one = k.BridgeVlanDel
 		}
-		err = one(link, r.first, r.pvid, r.untagged, self, !self)
+		err = one(link, r.First, r.PVID, r.Untagged, self, !self)
 	} else {
-		err = change(link, r.first, r.last, r.pvid, r.untagged, self, !self)
+		err = change(link, r.First, r.Last, r.PVID, r.Untagged, self, !self)
 	}
-	if err != nil && !(r.remove && errors.Is(err, unix.ENOENT)) {
+	if err != nil && !(r.Remove && errors.Is(err, unix.ENOENT)) {
 		return fmt.Errorf("changing the VLANs of %s (%s): %w", name, r, err)
 	}
 	return nil

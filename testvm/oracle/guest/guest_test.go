@@ -4,8 +4,10 @@ package guest
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,7 +21,7 @@ import (
 
 var (
 	kernelName = flag.String("kernel", qemu.DefaultKernel, "name of the guest's kernel")
-	frames     = flag.Int("frames", 2000, "how many frames are compared")
+	frames     = flag.Int("frames", 3000, "how many frames are compared")
 	seed       = flag.Uint64("seed", 0, "what determines them, as a failed run has printed it; 0 draws one")
 )
 
@@ -61,28 +63,56 @@ func TestOracleWithVLANs(t *testing.T) {
 		}
 		files["/bin/"+name] = path
 	}
+	cases, err := filepath.Abs(keptDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files["/testdata"] = cases
 	var out strings.Builder
-	err := qemu.Run(t.Context(), qemu.Machine{
+	err = qemu.Run(t.Context(), qemu.Machine{
 		Kernel:  *kernelName,
 		Memory:  1536, // packet sockets have large buffers
 		Modules: []string{"bridge", "veth", "tun", "8021q", "br_netfilter", "sch_ingress", "cls_bpf"},
 		Files:   files,
 		// A collection costs an emulated CPU more than the memory that it frees.
 		Env:     []string{lab.DaemonEnv + "=/bin/tapswitchd", "GOGC=400"},
-		Timeout: time.Hour,
+		Append:  "mitigations=off init_on_alloc=0", // which emulation has no use for
+		Timeout: 3 * time.Hour,
 		Log:     os.Stderr,
 	}, qemu.Command{
 		Args: []string{
-			"/bin/oracle.test", "-test.v", "-test.timeout", "1h", "-test.run", "^TestOracleWithVLANs$",
-			"-frames", fmt.Sprint(*frames), "-seed", fmt.Sprint(*seed),
+			"/bin/oracle.test", "-test.v", "-test.timeout", "3h", "-test.run", "^(TestOracleWithVLANs|TestKept)$",
+			"-frames", fmt.Sprint(*frames), "-seed", fmt.Sprint(*seed), "-keep", "-",
 		},
-		Stdout: &out, Stderr: &out,
+		Stdout: io.MultiWriter(&out, t.Output()), Stderr: &out,
 	})
-	t.Logf("Linux %s:\n%s", *kernelName, &out)
+	keepCase(t, out.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(out.String(), "--- PASS: TestOracleWithVLANs") {
-		t.Error("nothing was compared")
+	for _, name := range []string{"TestOracleWithVLANs", "TestKept"} {
+		if !strings.Contains(out.String(), "--- PASS: "+name) {
+			t.Errorf("%s did not compare anything", name)
+		}
 	}
+}
+
+// keptDir has the cases in which the hosts once differed.
+const keptDir = "../testdata"
+
+// keepCase writes the case that the guest has found into a file.
+func keepCase(t *testing.T, out string) {
+	t.Helper()
+	const end = "\n]}\n"
+	_, text, found := strings.Cut(out, "kept case:\n")
+	at := strings.Index(text, end)
+	if !found || at < 0 {
+		return
+	}
+	text = text[:at+len(end)]
+	path := filepath.Join(keptDir, fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:8]+".json")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("kept as %s", path)
 }
