@@ -19,7 +19,7 @@ import (
 // insideEnv says that the test runs in the guest.
 const insideEnv = "TAPSWITCH_TEST_UPLINKS"
 
-var modules = []string{"bridge", "veth", "tun", "8021q", "bonding", "sch_ingress", "cls_bpf"}
+var modules = []string{"bridge", "veth", "tun", "8021q", "bonding", "macvlan", "macvtap", "ipvlan", "sch_ingress", "cls_bpf"}
 
 func TestMain(m *testing.M) {
 	if os.Getenv(insideEnv) != "" {
@@ -33,7 +33,8 @@ func TestUplinks(t *testing.T) {
 	if os.Getenv(insideEnv) != "" {
 		_ = t.Run("uplinks", uplinks) &&
 			t.Run("802.3ad", func(t *testing.T) { aggregate(t, netlink.BOND_MODE_802_3AD) }) &&
-			t.Run("balance-xor", func(t *testing.T) { aggregate(t, netlink.BOND_MODE_BALANCE_XOR) })
+			t.Run("balance-xor", func(t *testing.T) { aggregate(t, netlink.BOND_MODE_BALANCE_XOR) }) &&
+			t.Run("uppers", uppers)
 		return
 	}
 	if testing.Short() {

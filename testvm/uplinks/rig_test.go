@@ -283,7 +283,7 @@ func (r *rig) redirected(port string) (byXDP, byTC uint64) {
 	for _, s := range stats {
 		switch {
 		case s.Port != port:
-		case s.Merged == nil:
+		case len(s.Merged) == 0 && r.port(port).Hook == "tcx": // it has never had XDP
 			return 0, count(s.Verdicts)
 		default:
 			return count(s.Verdicts), count(s.Merged)
