@@ -69,6 +69,23 @@ func adoptClsact(ifindex int, p *ebpf.Program) (hook, error) {
 	return nil, nil
 }
 
+// removeClsact takes our filters off all devices.
+func removeClsact() error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("listing devices: %w", err)
+	}
+	for _, l := range links {
+		filters, _ := netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS) // none without a qdisc
+		for _, f := range filters {
+			if bpf, ok := f.(*netlink.BpfFilter); ok && bpf.Name == clsactName {
+				err = errors.Join(err, clsactFilter{l.Attrs().Index}.detach())
+			}
+		}
+	}
+	return err
+}
+
 func (f clsactFilter) update(p *ebpf.Program) error {
 	if err := netlink.FilterReplace(f.filter(p.FD())); err != nil {
 		return fmt.Errorf("attaching a tc filter to %s: %w", deviceName(f.ifindex), err)

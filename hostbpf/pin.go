@@ -176,6 +176,9 @@ func (p *pinDir) removeOthers() error {
 				l.Close()
 			}
 		}
+		if err := removeClsact(); err != nil {
+			return err
+		}
 		err = os.Rename(filepath.Join(dir, filepath.Base(p.offloadsPath())), p.offloadsPath())
 		if err == nil || errors.Is(err, fs.ErrNotExist) {
 			err = os.RemoveAll(dir)
