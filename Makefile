@@ -70,6 +70,12 @@ fuzz: deps ## Run each fuzz test of the tree for FUZZTIME (30s)
 .PHONY: test-oracle
 test-oracle: oracle
 
+CHANGES ?= 100000
+
+.PHONY: test-routes
+test-routes: deps ## Hold the guest's routing against the kernel over 100,000 changes of routes (minutes; CHANGES=N, SEED=N)
+	go test -count=1 -timeout 60m -v ./guestbpf -run 'TestAgreesWithKernel$$' -changes $(CHANGES) $(if $(SEED),-seed $(SEED))
+
 .PHONY: test-kernels
 test-kernels: deps ## Run the host's tests in guests with five kernels, and frames through them (half an hour; KERNELS=6.1,6.12 for some)
 	go test -count=1 -timeout 3h -v ./testvm/kernels -kernels $(or $(KERNELS),all) $(TESTFLAGS)

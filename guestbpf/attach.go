@@ -27,54 +27,119 @@ func (g Guest) pins() string {
 
 // AttachPass counts a device's frames. What this package has attached there before
 // gives way in one step, for all modes; a program of somebody else's is an error.
-func (g Guest) AttachPass(dev string) error {
-	return g.attach(dev, func(h *hook) (*ebpf.Collection, error) { return loadPlain(h.counts, Pass) }, Pass)
-}
+func (g Guest) AttachPass(dev string) error { return g.attach([]string{dev}, plain(Pass)) }
 
 // AttachReflect sends a device's unicast frames back to where they come from.
-func (g Guest) AttachReflect(dev string) error {
-	return g.attach(dev, func(h *hook) (*ebpf.Collection, error) { return loadPlain(h.counts, Reflect) }, Reflect)
-}
+func (g Guest) AttachReflect(dev string) error { return g.attach([]string{dev}, plain(Reflect)) }
 
 // AttachDrop drops a device's frames by rules. The rules of before are replaced in one
 // step; each frame meets either all the old ones or all the new ones.
 func (g Guest) AttachDrop(dev string, set []rules.Rule) error {
-	return g.attach(dev, func(h *hook) (*ebpf.Collection, error) { return loadDrop(h.counts, set) }, Drop)
+	return g.attach([]string{dev}, dropping(set))
 }
 
-func (g Guest) attach(dev string, load func(*hook) (*ebpf.Collection, error), mode Mode) error {
+// A plan says what frames of devices are to meet. Load loads it for one of them; done, if
+// there is one, is called when that is over.
+type plan struct {
+	mode Mode
+	load func(h *hook) (*ebpf.Collection, error)
+	done func()
+	// promiscuous says that it is for frames to anybody.
+	promiscuous bool
+}
+
+// A planner makes a plan once the devices are known.
+type planner func(devices []*device) (plan, error)
+
+func plain(mode Mode) planner {
+	return func([]*device) (plan, error) {
+		return plan{mode: mode, load: func(h *hook) (*ebpf.Collection, error) { return loadPlain(h.counts, mode) }}, nil
+	}
+}
+
+func dropping(set []rules.Rule) planner {
+	return func([]*device) (plan, error) {
+		return plan{mode: Drop, load: func(h *hook) (*ebpf.Collection, error) { return loadDrop(h.counts, set) }}, nil
+	}
+}
+
+// attach makes the frames of all the devices meet what is planned, or none.
+func (g Guest) attach(names []string, planned planner) (err error) {
 	unlock, err := lock(g.pins())
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	d, err := deviceByName(dev)
+	var devices []*device
+	for _, name := range names {
+		d, err := deviceByName(name)
+		if err != nil {
+			return err
+		}
+		devices = append(devices, d)
+	}
+	p, err := planned(devices)
+	if p.done != nil {
+		defer p.done()
+	}
 	if err != nil {
 		return err
 	}
-	h, undo, err := g.hook(d)
-	if err != nil {
-		return err
+	var hooks []*hook
+	defer func() {
+		for _, h := range hooks {
+			h.close()
+		}
+	}()
+	for _, d := range devices {
+		var (
+			h    *hook
+			undo func() error
+		)
+		if h, undo, err = g.hook(d); err != nil {
+			return err
+		}
+		hooks = append(hooks, h)
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, undo())
+			}
+		}()
 	}
-	defer h.close()
-	if err := checkSingle(h, d); err != nil {
-		return err
+	var programs []*ebpf.Program
+	for _, h := range hooks {
+		if err := checkPartners(h, devices); err != nil {
+			return err
+		}
+		var c *ebpf.Collection
+		if c, err = p.load(h); err != nil {
+			return err
+		}
+		defer c.Close()
+		programs = append(programs, c.Programs[string(p.mode)])
 	}
-	c, err := load(h)
-	if err != nil {
-		return errors.Join(err, undo())
+	for i, h := range hooks {
+		err = errors.Join(err, h.run(programs[i]))
+		if p.promiscuous {
+			err = errors.Join(err, h.hearAll(devices[i]))
+		}
 	}
-	defer c.Close()
-	return h.run(c.Programs[string(mode)])
+	return err
 }
 
-// checkSingle refuses half of a pair: its other half would go on forwarding.
-func checkSingle(h *hook, d *device) error {
-	peer, err := h.peer()
-	if err != nil || peer == 0 {
+// checkPartners refuses a device whose partners are not among those that are attached
+// to: they would go on forwarding to it.
+func checkPartners(h *hook, devices []*device) error {
+	partners, err := h.partners()
+	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s forwards to %s and back: detach it first", d.name, deviceName(peer))
+	for _, p := range partners {
+		if !slices.ContainsFunc(devices, func(d *device) bool { return d.ifindex == p }) {
+			return fmt.Errorf("%s forwards to %s and back: detach it first", deviceName(h.ifindex), deviceName(p))
+		}
+	}
+	return nil
 }
 
 // hook gives the hook of a device, new if need be; undo takes a new one off again.
@@ -106,64 +171,19 @@ type Pair struct {
 
 // AttachL2fwd joins two devices as if by a wire. Frames that are longer than the
 // other one takes, at its MTU of now, go to the stack.
-func (g Guest) AttachL2fwd(p Pair) error {
-	unlock, err := lock(g.pins())
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	a, err := deviceByName(p.A)
-	if err != nil {
-		return err
-	}
-	b, err := deviceByName(p.B)
-	if err != nil {
-		return err
-	}
-	if a.ifindex == b.ifindex {
-		return fmt.Errorf("forwarding from %s to itself: use reflect", a.name)
-	}
-	ha, undoA, err := g.hook(a)
-	if err != nil {
-		return err
-	}
-	defer ha.close()
-	hb, undoB, err := g.hook(b)
-	if err != nil {
-		return errors.Join(err, undoA())
-	}
-	defer hb.close()
-	if err = joinHooks(ha, hb, peerOf(b, p.ToB), peerOf(a, p.ToA)); err == nil {
-		err = errors.Join(ha.hearAll(a), hb.hearAll(b))
-	}
-	if err != nil {
-		return errors.Join(err, undoA(), undoB())
-	}
-	return nil
-}
+func (g Guest) AttachL2fwd(p Pair) error { return g.attach([]string{p.A, p.B}, forwarding(p)) }
 
-// joinHooks lets two hooks forward to each other, or leaves both as they are.
-func joinHooks(a, b *hook, toB, toA guestL2fwdPeer) error {
-	for _, h := range []*hook{a, b} {
-		peer, err := h.peer()
-		if err != nil {
-			return err
+func forwarding(p Pair) planner {
+	return func(devices []*device) (plan, error) {
+		a, b := devices[0], devices[1]
+		if a.ifindex == b.ifindex {
+			return plan{}, fmt.Errorf("forwarding from %s to itself: use reflect", a.name)
 		}
-		if peer != 0 && peer != a.ifindex && peer != b.ifindex {
-			return fmt.Errorf("%s forwards to %s and back: detach it first", deviceName(h.ifindex), deviceName(peer))
-		}
+		peers := map[int]guestL2fwdPeer{a.ifindex: peerOf(b, p.ToB), b.ifindex: peerOf(a, p.ToA)}
+		return plan{mode: L2fwd, promiscuous: true, load: func(h *hook) (*ebpf.Collection, error) {
+			return loadL2fwd(h.counts, peers[h.ifindex])
+		}}, nil
 	}
-	ca, err := loadL2fwd(a.counts, toB)
-	if err != nil {
-		return err
-	}
-	defer ca.Close()
-	cb, err := loadL2fwd(b.counts, toA)
-	if err != nil {
-		return err
-	}
-	defer cb.Close()
-	return errors.Join(a.run(ca.Programs[string(L2fwd)]), b.run(cb.Programs[string(L2fwd)]))
 }
 
 // The Ethernet header and a tag, which an MTU does not count.
@@ -188,7 +208,8 @@ func deviceName(ifindex int) string {
 // ErrNotAttached says that nothing of this package is on a device.
 var ErrNotAttached = errors.New("nothing of tapswitch-guest is attached")
 
-// Detach takes off what this package has attached to a device; of a pair, both halves.
+// Detach takes off what this package has attached to a device, and to those that forward
+// to it.
 // It gives the names of the devices.
 func (g Guest) Detach(dev string) ([]string, error) {
 	d, err := deviceByName(dev)
@@ -243,13 +264,11 @@ func (g Guest) detach(wanted func(ifindex int) bool, what string) (names []strin
 			continue
 		}
 		take = append(take, ifindex)
-		peer, err := h.peer()
+		partners, err := h.partners()
 		if err != nil {
 			return nil, err
 		}
-		if peer != 0 {
-			take = append(take, peer)
-		}
+		take = append(take, partners...)
 	}
 	slices.Sort(take)
 	take = slices.DeleteFunc(slices.Compact(take), func(i int) bool { return hooks[i] == nil })

@@ -26,6 +26,13 @@ type guestCount struct {
 	Bytes  uint64
 }
 
+type guestFamilyBit uint32
+
+const (
+	guestFamilyBitROUTE_IPV4 guestFamilyBit = 1
+	guestFamilyBitROUTE_IPV6 guestFamilyBit = 2
+)
+
 type guestFragment uint32
 
 const (
@@ -33,6 +40,14 @@ const (
 	guestFragmentFRAGMENT_FIRST guestFragment = 1
 	guestFragmentFRAGMENT_LATER guestFragment = 2
 )
+
+type guestIngress struct {
+	_        structs.HostLayout
+	Ifindex  uint32
+	Families uint8
+	Pad      uint8
+	Mac      [6]uint8
+}
 
 type guestIntervals struct {
 	_      structs.HostLayout
@@ -52,6 +67,20 @@ type guestL2fwdPeer struct {
 	Pad     [3]uint8
 }
 
+type guestNeighbour struct {
+	_      structs.HostLayout
+	Mtu    uint32
+	Dest   [6]uint8
+	Source [6]uint8
+}
+
+type guestNeighbourKey struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Family  uint32
+	Addr    [16]uint8
+}
+
 type guestPrefixKey struct {
 	_      structs.HostLayout
 	Bits   uint32
@@ -65,6 +94,31 @@ type guestRateWindow struct {
 	_     structs.HostLayout
 	Start uint64
 	Count uint64
+}
+
+type guestRoute struct {
+	_       structs.HostLayout
+	Ifindex uint32
+	Mtu     uint32
+	Gateway [16]uint8
+}
+
+type guestRouteKey4 struct {
+	_    structs.HostLayout
+	Bits uint32
+	Addr [4]uint8
+}
+
+type guestRouteKey6 struct {
+	_    structs.HostLayout
+	Bits uint32
+	Addr [16]uint8
+}
+
+type guestRouteLease struct {
+	_        structs.HostLayout
+	Deadline uint64
+	Length   uint64
 }
 
 type guestRule struct {
@@ -126,16 +180,31 @@ type guestSourceKey struct {
 type guestVerdict uint32
 
 const (
-	guestVerdictVERDICT_PASS           guestVerdict = 0
-	guestVerdictVERDICT_DROP           guestVerdict = 1
-	guestVerdictVERDICT_REFLECT        guestVerdict = 2
-	guestVerdictVERDICT_FORWARD        guestVerdict = 3
-	guestVerdictVERDICT_PASS_GROUP     guestVerdict = 4
-	guestVerdictVERDICT_PASS_TOO_LONG  guestVerdict = 5
-	guestVerdictVERDICT_PASS_NO_DEVICE guestVerdict = 6
-	guestVerdictVERDICT_PASS_SHORT     guestVerdict = 7
-	guestVerdictNUM_VERDICTS           guestVerdict = 8
+	guestVerdictVERDICT_PASS              guestVerdict = 0
+	guestVerdictVERDICT_DROP              guestVerdict = 1
+	guestVerdictVERDICT_REFLECT           guestVerdict = 2
+	guestVerdictVERDICT_FORWARD           guestVerdict = 3
+	guestVerdictVERDICT_PASS_GROUP        guestVerdict = 4
+	guestVerdictVERDICT_PASS_TOO_LONG     guestVerdict = 5
+	guestVerdictVERDICT_PASS_NO_DEVICE    guestVerdict = 6
+	guestVerdictVERDICT_PASS_SHORT        guestVerdict = 7
+	guestVerdictVERDICT_PASS_NOT_ROUTED   guestVerdict = 8
+	guestVerdictVERDICT_PASS_MALFORMED    guestVerdict = 9
+	guestVerdictVERDICT_PASS_TTL          guestVerdict = 10
+	guestVerdictVERDICT_PASS_SOURCE       guestVerdict = 11
+	guestVerdictVERDICT_PASS_NO_ROUTE     guestVerdict = 12
+	guestVerdictVERDICT_PASS_NO_NEIGHBOUR guestVerdict = 13
+	guestVerdictVERDICT_PASS_REFRESH      guestVerdict = 14
+	guestVerdictVERDICT_PASS_OFF          guestVerdict = 15
+	guestVerdictVERDICT_PASS_EXPIRED      guestVerdict = 16
+	guestVerdictNUM_VERDICTS              guestVerdict = 17
 )
+
+type guestVlanDevice struct {
+	_       structs.HostLayout
+	Carrier uint32
+	Vid     uint32
+}
 
 // Names of all BPF objects in the ELF.
 //
@@ -143,24 +212,37 @@ const (
 const (
 	guestMapCounts          = "counts"
 	guestMapDevices         = "devices"
+	guestMapIngresses       = "ingresses"
+	guestMapLease           = "lease"
+	guestMapNeighbours      = "neighbours"
 	guestMapNumbers         = "numbers"
 	guestMapPrefixes        = "prefixes"
 	guestMapPrograms        = "programs"
+	guestMapRefreshed       = "refreshed"
+	guestMapRouters         = "routers"
+	guestMapRoutes4         = "routes4"
+	guestMapRoutes6         = "routes6"
 	guestMapRuleCounts      = "rule_counts"
 	guestMapRules           = "rules"
 	guestMapSources         = "sources"
 	guestMapValues          = "values"
+	guestMapVlanDevices     = "vlan_devices"
 	guestProgDrop           = "drop"
 	guestProgL2fwd          = "l2fwd"
+	guestProgL3fwdFib       = "l3fwd_fib"
+	guestProgL3fwdRoutes    = "l3fwd_routes"
 	guestProgPass           = "pass"
 	guestProgReflect        = "reflect"
+	guestProgRenew          = "renew"
 	guestProgTapswitchGuest = "tapswitch_guest"
 	guestVarActionUnused    = "action_unused"
+	guestVarFamilyUnused    = "family_unused"
 	guestVarFieldUnused     = "field_unused"
 	guestVarFields          = "fields"
 	guestVarFragmentUnused  = "fragment_unused"
 	guestVarIndexUnused     = "index_unused"
 	guestVarPeer            = "peer"
+	guestVarRefreshEvery    = "refresh_every"
 	guestVarSideUnused      = "side_unused"
 	guestVarVerdictUnused   = "verdict_unused"
 )
@@ -209,8 +291,11 @@ type guestSpecs struct {
 type guestProgramSpecs struct {
 	Drop           *ebpf.ProgramSpec `ebpf:"drop"`
 	L2fwd          *ebpf.ProgramSpec `ebpf:"l2fwd"`
+	L3fwdFib       *ebpf.ProgramSpec `ebpf:"l3fwd_fib"`
+	L3fwdRoutes    *ebpf.ProgramSpec `ebpf:"l3fwd_routes"`
 	Pass           *ebpf.ProgramSpec `ebpf:"pass"`
 	Reflect        *ebpf.ProgramSpec `ebpf:"reflect"`
+	Renew          *ebpf.ProgramSpec `ebpf:"renew"`
 	TapswitchGuest *ebpf.ProgramSpec `ebpf:"tapswitch_guest"`
 }
 
@@ -218,15 +303,23 @@ type guestProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type guestMapSpecs struct {
-	Counts     *ebpf.MapSpec `ebpf:"counts"`
-	Devices    *ebpf.MapSpec `ebpf:"devices"`
-	Numbers    *ebpf.MapSpec `ebpf:"numbers"`
-	Prefixes   *ebpf.MapSpec `ebpf:"prefixes"`
-	Programs   *ebpf.MapSpec `ebpf:"programs"`
-	RuleCounts *ebpf.MapSpec `ebpf:"rule_counts"`
-	Rules      *ebpf.MapSpec `ebpf:"rules"`
-	Sources    *ebpf.MapSpec `ebpf:"sources"`
-	Values     *ebpf.MapSpec `ebpf:"values"`
+	Counts      *ebpf.MapSpec `ebpf:"counts"`
+	Devices     *ebpf.MapSpec `ebpf:"devices"`
+	Ingresses   *ebpf.MapSpec `ebpf:"ingresses"`
+	Lease       *ebpf.MapSpec `ebpf:"lease"`
+	Neighbours  *ebpf.MapSpec `ebpf:"neighbours"`
+	Numbers     *ebpf.MapSpec `ebpf:"numbers"`
+	Prefixes    *ebpf.MapSpec `ebpf:"prefixes"`
+	Programs    *ebpf.MapSpec `ebpf:"programs"`
+	Refreshed   *ebpf.MapSpec `ebpf:"refreshed"`
+	Routers     *ebpf.MapSpec `ebpf:"routers"`
+	Routes4     *ebpf.MapSpec `ebpf:"routes4"`
+	Routes6     *ebpf.MapSpec `ebpf:"routes6"`
+	RuleCounts  *ebpf.MapSpec `ebpf:"rule_counts"`
+	Rules       *ebpf.MapSpec `ebpf:"rules"`
+	Sources     *ebpf.MapSpec `ebpf:"sources"`
+	Values      *ebpf.MapSpec `ebpf:"values"`
+	VlanDevices *ebpf.MapSpec `ebpf:"vlan_devices"`
 }
 
 // guestVariableSpecs contains global variables before they are loaded into the kernel.
@@ -234,11 +327,13 @@ type guestMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type guestVariableSpecs struct {
 	ActionUnused   *ebpf.VariableSpec `ebpf:"action_unused"`
+	FamilyUnused   *ebpf.VariableSpec `ebpf:"family_unused"`
 	FieldUnused    *ebpf.VariableSpec `ebpf:"field_unused"`
 	Fields         *ebpf.VariableSpec `ebpf:"fields"`
 	FragmentUnused *ebpf.VariableSpec `ebpf:"fragment_unused"`
 	IndexUnused    *ebpf.VariableSpec `ebpf:"index_unused"`
 	Peer           *ebpf.VariableSpec `ebpf:"peer"`
+	RefreshEvery   *ebpf.VariableSpec `ebpf:"refresh_every"`
 	SideUnused     *ebpf.VariableSpec `ebpf:"side_unused"`
 	VerdictUnused  *ebpf.VariableSpec `ebpf:"verdict_unused"`
 }
@@ -263,28 +358,44 @@ func (o *guestObjects) Close() error {
 //
 // It can be passed to loadGuestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guestMaps struct {
-	Counts     *ebpf.Map `ebpf:"counts"`
-	Devices    *ebpf.Map `ebpf:"devices"`
-	Numbers    *ebpf.Map `ebpf:"numbers"`
-	Prefixes   *ebpf.Map `ebpf:"prefixes"`
-	Programs   *ebpf.Map `ebpf:"programs"`
-	RuleCounts *ebpf.Map `ebpf:"rule_counts"`
-	Rules      *ebpf.Map `ebpf:"rules"`
-	Sources    *ebpf.Map `ebpf:"sources"`
-	Values     *ebpf.Map `ebpf:"values"`
+	Counts      *ebpf.Map `ebpf:"counts"`
+	Devices     *ebpf.Map `ebpf:"devices"`
+	Ingresses   *ebpf.Map `ebpf:"ingresses"`
+	Lease       *ebpf.Map `ebpf:"lease"`
+	Neighbours  *ebpf.Map `ebpf:"neighbours"`
+	Numbers     *ebpf.Map `ebpf:"numbers"`
+	Prefixes    *ebpf.Map `ebpf:"prefixes"`
+	Programs    *ebpf.Map `ebpf:"programs"`
+	Refreshed   *ebpf.Map `ebpf:"refreshed"`
+	Routers     *ebpf.Map `ebpf:"routers"`
+	Routes4     *ebpf.Map `ebpf:"routes4"`
+	Routes6     *ebpf.Map `ebpf:"routes6"`
+	RuleCounts  *ebpf.Map `ebpf:"rule_counts"`
+	Rules       *ebpf.Map `ebpf:"rules"`
+	Sources     *ebpf.Map `ebpf:"sources"`
+	Values      *ebpf.Map `ebpf:"values"`
+	VlanDevices *ebpf.Map `ebpf:"vlan_devices"`
 }
 
 func (m *guestMaps) Close() error {
 	return _GuestClose(
 		m.Counts,
 		m.Devices,
+		m.Ingresses,
+		m.Lease,
+		m.Neighbours,
 		m.Numbers,
 		m.Prefixes,
 		m.Programs,
+		m.Refreshed,
+		m.Routers,
+		m.Routes4,
+		m.Routes6,
 		m.RuleCounts,
 		m.Rules,
 		m.Sources,
 		m.Values,
+		m.VlanDevices,
 	)
 }
 
@@ -293,11 +404,13 @@ func (m *guestMaps) Close() error {
 // It can be passed to loadGuestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guestVariables struct {
 	ActionUnused   *ebpf.Variable `ebpf:"action_unused"`
+	FamilyUnused   *ebpf.Variable `ebpf:"family_unused"`
 	FieldUnused    *ebpf.Variable `ebpf:"field_unused"`
 	Fields         *ebpf.Variable `ebpf:"fields"`
 	FragmentUnused *ebpf.Variable `ebpf:"fragment_unused"`
 	IndexUnused    *ebpf.Variable `ebpf:"index_unused"`
 	Peer           *ebpf.Variable `ebpf:"peer"`
+	RefreshEvery   *ebpf.Variable `ebpf:"refresh_every"`
 	SideUnused     *ebpf.Variable `ebpf:"side_unused"`
 	VerdictUnused  *ebpf.Variable `ebpf:"verdict_unused"`
 }
@@ -308,8 +421,11 @@ type guestVariables struct {
 type guestPrograms struct {
 	Drop           *ebpf.Program `ebpf:"drop"`
 	L2fwd          *ebpf.Program `ebpf:"l2fwd"`
+	L3fwdFib       *ebpf.Program `ebpf:"l3fwd_fib"`
+	L3fwdRoutes    *ebpf.Program `ebpf:"l3fwd_routes"`
 	Pass           *ebpf.Program `ebpf:"pass"`
 	Reflect        *ebpf.Program `ebpf:"reflect"`
+	Renew          *ebpf.Program `ebpf:"renew"`
 	TapswitchGuest *ebpf.Program `ebpf:"tapswitch_guest"`
 }
 
@@ -317,8 +433,11 @@ func (p *guestPrograms) Close() error {
 	return _GuestClose(
 		p.Drop,
 		p.L2fwd,
+		p.L3fwdFib,
+		p.L3fwdRoutes,
 		p.Pass,
 		p.Reflect,
+		p.Renew,
 		p.TapswitchGuest,
 	)
 }

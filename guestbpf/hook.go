@@ -90,7 +90,7 @@ func makeHook(pins string, d *device) (h *hook, err error) {
 			counts.Close()
 		}
 	}()
-	entry, err := load(spec, guestProgTapswitchGuest, counts)
+	entry, err := load(spec, guestProgTapswitchGuest, map[string]*ebpf.Map{guestMapCounts: counts})
 	if err != nil {
 		return nil, err
 	}
@@ -194,27 +194,36 @@ func runningMap(p *ebpf.Program, name string) (*ebpf.Map, error) {
 	return nil, fmt.Errorf("looking for map %s of %s: %w", name, p, os.ErrNotExist)
 }
 
-// peer gives the index of the device that frames are forwarded to; 0 if they aren't.
-func (h *hook) peer() (int, error) {
+// partners gives the indexes of the devices that frames are forwarded to, among which
+// it may be itself.
+func (h *hook) partners() ([]int, error) {
 	p, mode, err := h.running()
 	if err != nil || p == nil {
-		return 0, err
+		return nil, err
 	}
 	defer p.Close()
-	if mode != L2fwd {
-		return 0, nil
+	name := map[Mode]string{L2fwd: guestMapDevices, L3fwdFIB: guestMapRouters, L3fwdRoutes: guestMapRouters}[mode]
+	if name == "" {
+		return nil, nil
 	}
-	devices, err := runningMap(p, guestMapDevices)
+	devices, err := runningMap(p, name)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer devices.Close()
-	var ifindex uint32
-	// A device that is gone has left the map.
-	if err := devices.Lookup(uint32(0), &ifindex); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return 0, fmt.Errorf("reading where device %d forwards to: %w", h.ifindex, err)
+	var (
+		found        []int
+		key, ifindex uint32
+	)
+	all := devices.Iterate()
+	for all.Next(&key, &ifindex) {
+		found = append(found, int(ifindex))
 	}
-	return int(ifindex), nil
+	// A device that is gone has left the map.
+	if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return nil, fmt.Errorf("reading where device %d forwards to: %w", h.ifindex, err)
+	}
+	return found, nil
 }
 
 // stop lets the hook's frames pass to the stack.

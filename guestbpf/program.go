@@ -22,6 +22,9 @@ const (
 	Reflect Mode = guestProgReflect // they go back, addresses swapped
 	Drop    Mode = guestProgDrop    // rules say which are dropped
 	L2fwd   Mode = guestProgL2fwd   // they leave by another device
+
+	L3fwdFIB    Mode = guestProgL3fwdFib    // packets are routed, as the kernel says for each
+	L3fwdRoutes Mode = guestProgL3fwdRoutes // packets are routed by tables that follow the kernel's
 )
 
 // readSpec gives the compiled programs.
@@ -36,10 +39,10 @@ func readSpec() (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// load loads one program with maps of its own, but for the counters.
-func load(spec *ebpf.CollectionSpec, mode Mode, counts *ebpf.Map) (*ebpf.Collection, error) {
+// load loads one program with maps of its own, but for those that are there already.
+func load(spec *ebpf.CollectionSpec, mode Mode, there map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	only := &ebpf.CollectionSpec{
-		Maps:      map[string]*ebpf.MapSpec{guestMapCounts: spec.Maps[guestMapCounts]},
+		Maps:      map[string]*ebpf.MapSpec{},
 		Variables: map[string]*ebpf.VariableSpec{},
 		Programs:  map[string]*ebpf.ProgramSpec{string(mode): spec.Programs[string(mode)]},
 		Types:     spec.Types, ByteOrder: spec.ByteOrder,
@@ -54,9 +57,13 @@ func load(spec *ebpf.CollectionSpec, mode Mode, counts *ebpf.Map) (*ebpf.Collect
 			only.Variables[name] = v
 		}
 	}
-	c, err := ebpf.NewCollectionWithOptions(only, ebpf.CollectionOptions{
-		MapReplacements: map[string]*ebpf.Map{guestMapCounts: counts},
-	})
+	given := map[string]*ebpf.Map{}
+	for name, m := range there {
+		if only.Maps[name] != nil {
+			given[name] = m
+		}
+	}
+	c, err := ebpf.NewCollectionWithOptions(only, ebpf.CollectionOptions{MapReplacements: given})
 	if errors.Is(err, ebpf.ErrMapIncompatible) {
 		return nil, fmt.Errorf("joining what another version has attached: %w: detach it first", err)
 	}
@@ -95,7 +102,7 @@ func loadDrop(counts *ebpf.Map, set []rules.Rule) (*ebpf.Collection, error) {
 	if !slices.ContainsFunc(set, func(r rules.Rule) bool { return r.PerSource }) {
 		spec.Maps[guestMapSources].MaxEntries = 1
 	}
-	c, err := load(spec, Drop, counts)
+	c, err := load(spec, Drop, map[string]*ebpf.Map{guestMapCounts: counts})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +157,7 @@ func loadL2fwd(counts *ebpf.Map, peer guestL2fwdPeer) (*ebpf.Collection, error) 
 	if err := spec.Variables[guestVarPeer].Set(peer); err != nil {
 		return nil, fmt.Errorf("setting up forwarding: %w", err)
 	}
-	c, err := load(spec, L2fwd, counts)
+	c, err := load(spec, L2fwd, map[string]*ebpf.Map{guestMapCounts: counts})
 	if err != nil {
 		return nil, err
 	}
@@ -167,5 +174,5 @@ func loadPlain(counts *ebpf.Map, mode Mode) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return load(spec, mode, counts)
+	return load(spec, mode, map[string]*ebpf.Map{guestMapCounts: counts})
 }

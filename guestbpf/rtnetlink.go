@@ -2,6 +2,7 @@ package guestbpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -17,6 +18,7 @@ const (
 	flagAckTLVs    = 0x200
 	attrMessage    = 1 // NLMSGERR_ATTR_MSG
 	attrNested     = 0x8000
+	attrNexthop    = 30 // RTA_NH_ID
 	attrXDP        = 43 // IFLA_XDP
 	xdpFD          = 1
 	xdpAttached    = 2
@@ -30,6 +32,8 @@ const (
 	sizeofHeader   = syscall.SizeofNlMsghdr
 	sizeofAttr     = syscall.SizeofRtAttr
 	rtnetlinkReply = 1 << 16
+
+	flagDumpInterrupted = 0x10
 )
 
 // An extackError is the kernel's no, with the driver's words if it has some.
@@ -50,38 +54,120 @@ func (e *extackError) Unwrap() error { return e.errno }
 // request sends one message to rtnetlink and gives the reply's payload; none if
 // there is an acknowledgement alone.
 func request(kind, flags uint16, payload []byte) ([]byte, error) {
-	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_ROUTE)
+	s, err := openNetlink()
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, err
 	}
-	defer syscall.Close(fd)
-	for _, option := range []int{netlinkExtAck, netlinkCapAck} {
-		if err := syscall.SetsockoptInt(fd, solNetlink, option, 1); err != nil {
-			return nil, os.NewSyscallError("setsockopt", err)
-		}
+	defer s.close()
+	if err := s.send(kind, flags, payload); err != nil {
+		return nil, err
 	}
-	kernel := &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}
-	m := make([]byte, sizeofHeader, sizeofHeader+len(payload))
-	m = append(m, payload...)
-	binary.NativeEndian.PutUint32(m, uint32(len(m)))
-	binary.NativeEndian.PutUint16(m[4:], kind)
-	binary.NativeEndian.PutUint16(m[6:], syscall.NLM_F_REQUEST|flags)
-	if err := syscall.Sendto(fd, m, 0, kernel); err != nil {
-		return nil, os.NewSyscallError("sendto", err)
-	}
-	b := make([]byte, rtnetlinkReply)
-	n, _, err := syscall.Recvfrom(fd, b, 0)
+	messages, err := s.receive()
 	if err != nil {
-		return nil, os.NewSyscallError("recvfrom", err)
-	}
-	messages, err := syscall.ParseNetlinkMessage(b[:n])
-	if err != nil || len(messages) == 0 {
-		return nil, fmt.Errorf("reading the kernel's reply of %d bytes: %w", n, err)
+		return nil, err
 	}
 	if messages[0].Header.Type != syscall.NLMSG_ERROR {
 		return messages[0].Data, nil
 	}
 	return nil, acknowledgement(messages[0])
+}
+
+// errInterrupted says that what was dumped has changed meanwhile.
+var errInterrupted = errors.New("what was listed changed meanwhile")
+
+const dumpTries = 100
+
+// dump asks rtnetlink for all of a kind, and again if it changes meanwhile: each is
+// called from then on for a new list, which reset announces.
+func dump(kind uint16, payload []byte, reset func(), each func(m syscall.NetlinkMessage)) error {
+	for range dumpTries {
+		reset()
+		if err := dumpOnce(kind, payload, each); !errors.Is(err, errInterrupted) {
+			return err
+		}
+	}
+	return errInterrupted
+}
+
+func dumpOnce(kind uint16, payload []byte, each func(m syscall.NetlinkMessage)) error {
+	s, err := openNetlink()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.send(kind, syscall.NLM_F_DUMP, payload); err != nil {
+		return err
+	}
+	interrupted := false
+	for {
+		messages, err := s.receive()
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			interrupted = interrupted || m.Header.Flags&flagDumpInterrupted != 0
+			switch m.Header.Type {
+			case syscall.NLMSG_ERROR:
+				return acknowledgement(m)
+			case syscall.NLMSG_DONE:
+				if interrupted {
+					return errInterrupted
+				}
+				return nil
+			}
+			each(m)
+		}
+	}
+}
+
+// A netlinkSocket talks to rtnetlink, in blocking calls.
+type netlinkSocket struct {
+	fd     int
+	buffer []byte
+}
+
+func openNetlink() (*netlinkSocket, error) {
+	fd, err := syscall.Socket(syscall.AF_NETLINK, syscall.SOCK_RAW|syscall.SOCK_CLOEXEC, syscall.NETLINK_ROUTE)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	s := &netlinkSocket{fd: fd, buffer: make([]byte, rtnetlinkReply)}
+	for _, option := range []int{netlinkExtAck, netlinkCapAck} {
+		if err := syscall.SetsockoptInt(fd, solNetlink, option, 1); err != nil {
+			s.close()
+			return nil, os.NewSyscallError("setsockopt", err)
+		}
+	}
+	return s, nil
+}
+
+func (s *netlinkSocket) close() { syscall.Close(s.fd) }
+
+func (s *netlinkSocket) send(kind, flags uint16, payload []byte) error {
+	m := make([]byte, sizeofHeader, sizeofHeader+len(payload))
+	m = append(m, payload...)
+	binary.NativeEndian.PutUint32(m, uint32(len(m)))
+	binary.NativeEndian.PutUint16(m[4:], kind)
+	binary.NativeEndian.PutUint16(m[6:], syscall.NLM_F_REQUEST|flags)
+	return os.NewSyscallError("sendto", syscall.Sendto(s.fd, m, 0, &syscall.SockaddrNetlink{Family: syscall.AF_NETLINK}))
+}
+
+// receive gives at least one message, which is good until the next call.
+func (s *netlinkSocket) receive() ([]syscall.NetlinkMessage, error) {
+	for {
+		n, _, err := syscall.Recvfrom(s.fd, s.buffer, 0)
+		if err == syscall.EINTR {
+			continue
+		}
+		if err != nil {
+			return nil, os.NewSyscallError("recvfrom", err)
+		}
+		messages, err := syscall.ParseNetlinkMessage(s.buffer[:n])
+		if err != nil || len(messages) == 0 {
+			return nil, fmt.Errorf("reading the kernel's reply of %d bytes: %w", n, err)
+		}
+		return messages, nil
+	}
 }
 
 // acknowledgement reads an NLMSG_ERROR.

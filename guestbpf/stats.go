@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -14,7 +15,8 @@ type Attachment struct {
 	Device  string `json:"device"`
 	Ifindex int    `json:"ifindex"`
 	Mode    Mode   `json:"mode"`
-	Peer    string `json:"peer,omitempty"` // of l2fwd
+	// Partners are the devices that frames are forwarded to.
+	Partners []string `json:"partners,omitempty"`
 	// Verdicts say what became of frames since the device was attached.
 	Verdicts []VerdictCount `json:"verdicts"`
 	// Rules are those of drop, counted since they were set.
@@ -50,6 +52,16 @@ var verdictNames = [guestVerdictNUM_VERDICTS]string{
 	guestVerdictVERDICT_PASS_TOO_LONG:  "pass_too_long",
 	guestVerdictVERDICT_PASS_NO_DEVICE: "pass_no_device",
 	guestVerdictVERDICT_PASS_SHORT:     "pass_short",
+
+	guestVerdictVERDICT_PASS_NOT_ROUTED:   "pass_not_routed",
+	guestVerdictVERDICT_PASS_MALFORMED:    "pass_malformed",
+	guestVerdictVERDICT_PASS_TTL:          "pass_ttl",
+	guestVerdictVERDICT_PASS_SOURCE:       "pass_source",
+	guestVerdictVERDICT_PASS_NO_ROUTE:     "pass_no_route",
+	guestVerdictVERDICT_PASS_NO_NEIGHBOUR: "pass_no_neighbour",
+	guestVerdictVERDICT_PASS_REFRESH:      "pass_refresh",
+	guestVerdictVERDICT_PASS_OFF:          "pass_off",
+	guestVerdictVERDICT_PASS_EXPIRED:      "pass_expired",
 }
 
 // List tells what is attached, and its counters.
@@ -92,16 +104,17 @@ func (h *hook) look() (Attachment, error) {
 	}
 	defer p.Close()
 	a.Mode = mode
-	switch mode {
-	case L2fwd:
-		peer, err := h.peer()
-		if err != nil {
-			return a, err
+	partners, err := h.partners()
+	if err != nil {
+		return a, err
+	}
+	for _, p := range partners {
+		if p != h.ifindex {
+			a.Partners = append(a.Partners, deviceName(p))
 		}
-		if peer != 0 {
-			a.Peer = deviceName(peer)
-		}
-	case Drop:
+	}
+	slices.Sort(a.Partners)
+	if mode == Drop {
 		a.Rules, err = readRules(p)
 	}
 	return a, err

@@ -7,57 +7,118 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/tapswitch/tapswitch/guestbpf"
 	"github.com/tapswitch/tapswitch/guestbpf/rules"
 )
 
+// An attachment is what the flags of attach say.
+type attachment struct {
+	file, to         string
+	dest, returnDest string
+	fib, routes      bool
+	foreground       bool
+}
+
+// A mode is a way to attach.
+type mode struct {
+	devices int // that it takes; any number above 0 if negative
+	flags   func(*attachment, *flag.FlagSet)
+	// attach gives what is to run while it is attached, if anything is.
+	attach func(*env, []string, *attachment) (run func(context.Context) error, err error)
+}
+
+// only is for modes that run without a process.
+func only(attach func(*env, []string, *attachment) error) func(*env, []string, *attachment) (func(context.Context) error, error) {
+	return func(e *env, devs []string, a *attachment) (func(context.Context) error, error) {
+		return nil, attach(e, devs, a)
+	}
+}
+
+var modes = map[string]mode{
+	"pass": {1, nil, only(func(e *env, devs []string, _ *attachment) error { return e.guest.AttachPass(devs[0]) })},
+	"drop": {
+		1,
+		func(a *attachment, f *flag.FlagSet) { f.StringVar(&a.file, "rules", "", "") },
+		only(func(e *env, devs []string, a *attachment) error { return e.attachDrop(devs[0], a.file) }),
+	},
+	"reflect": {1, nil, only(func(e *env, devs []string, _ *attachment) error { return e.guest.AttachReflect(devs[0]) })},
+	"l2fwd": {
+		1,
+		func(a *attachment, f *flag.FlagSet) {
+			f.StringVar(&a.to, "to", "", "")
+			f.StringVar(&a.dest, "dest", "", "")
+			f.StringVar(&a.returnDest, "return-dest", "", "")
+		},
+		only(func(e *env, devs []string, a *attachment) error {
+			return e.attachL2fwd(guestbpf.Pair{A: devs[0], B: a.to}, a.dest, a.returnDest)
+		}),
+	},
+	"l3fwd": {
+		-1,
+		func(a *attachment, f *flag.FlagSet) {
+			f.BoolVar(&a.fib, "fib", false, "")
+			f.BoolVar(&a.routes, "routes", false, "")
+		},
+		(*env).attachL3fwd,
+	},
+}
+
+const modeNames = "pass, drop, reflect, l2fwd or l3fwd"
+
 func (e *env) attach(ctx context.Context, args []string) error {
-	var (
-		file, to         string
-		dest, returnDest string
-		foreground       bool
-	)
 	if len(args) == 0 {
-		return usagef("attach wants a mode: pass, drop, reflect or l2fwd")
+		return usagef("attach wants a mode: %s", modeNames)
 	}
-	mode := guestbpf.Mode(args[0])
-	if !slices.Contains([]guestbpf.Mode{guestbpf.Pass, guestbpf.Drop, guestbpf.Reflect, guestbpf.L2fwd}, mode) {
-		return usagef("%q is no mode to attach: want pass, drop, reflect or l2fwd", args[0])
+	m, ok := modes[args[0]]
+	if !ok {
+		return usagef("%q is no mode to attach: want %s", args[0], modeNames)
 	}
-	devices, err := e.parse("attach "+args[0], args[1:], 1, func(f *flag.FlagSet) {
-		f.BoolVar(&foreground, "foreground", false, "")
-		switch mode {
-		case guestbpf.Drop:
-			f.StringVar(&file, "rules", "", "")
-		case guestbpf.L2fwd:
-			f.StringVar(&to, "to", "", "")
-			f.StringVar(&dest, "dest", "", "")
-			f.StringVar(&returnDest, "return-dest", "", "")
+	var a attachment
+	devices, err := e.parse("attach "+args[0], args[1:], m.devices, func(f *flag.FlagSet) {
+		f.BoolVar(&a.foreground, "foreground", false, "")
+		if m.flags != nil {
+			m.flags(&a, f)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	dev := devices[0]
-	switch mode {
-	case guestbpf.Pass:
-		err = e.guest.AttachPass(dev)
-	case guestbpf.Reflect:
-		err = e.guest.AttachReflect(dev)
-	case guestbpf.Drop:
-		err = e.attachDrop(dev, file)
-	case guestbpf.L2fwd:
-		err = e.attachL2fwd(guestbpf.Pair{A: dev, B: to}, dest, returnDest)
+	if len(devices) == 0 {
+		return usagef("attach %s wants a device", args[0])
 	}
-	if err != nil || !foreground {
+	run, err := m.attach(e, devices, &a)
+	if err != nil || !a.foreground {
 		return err
 	}
+	if e.ready != nil {
+		e.ready()
+	}
+	if run != nil {
+		if err := run(ctx); err != nil {
+			return err
+		}
+	}
 	<-ctx.Done()
-	_, err = e.guest.Detach(dev)
+	_, err = e.guest.Detach(devices[0])
 	return err
+}
+
+func (e *env) attachL3fwd(devs []string, a *attachment) (run func(context.Context) error, err error) {
+	switch {
+	case a.fib == a.routes:
+		return nil, usagef("attach l3fwd wants --fib or --routes")
+	case a.fib:
+		return nil, e.guest.AttachFIB(devs)
+	case !a.foreground:
+		return nil, usagef("attach l3fwd --routes wants --foreground: it keeps routes in step as long as it runs")
+	}
+	follower, err := e.guest.AttachRoutes(devs)
+	if err != nil {
+		return nil, err
+	}
+	return follower.Run, nil
 }
 
 func (e *env) attachDrop(dev, file string) error {

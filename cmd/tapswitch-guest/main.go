@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -20,10 +21,22 @@ var version = "unknown" // set by the Makefile
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, after: time.After}
+	e := &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, after: time.After, ready: tellSystemd}
 	code := e.run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// tellSystemd lets a unit of Type=notify go on. Without systemd nobody hears.
+func tellSystemd() {
+	socket := os.Getenv("NOTIFY_SOCKET")
+	if socket == "" {
+		return
+	}
+	if c, err := net.Dial("unixgram", socket); err == nil {
+		_, _ = io.WriteString(c, "READY=1")
+		c.Close()
+	}
 }
 
 // An env is all that commands have of the world around them.
@@ -31,6 +44,7 @@ type env struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	after          func(time.Duration) <-chan time.Time
+	ready          func() // called by a command that goes on once it is at work
 
 	guest  guestbpf.Guest
 	asJSON bool
@@ -55,6 +69,11 @@ Usage:
   tapswitch-guest attach l2fwd DEV --to DEV  join two devices as if by a wire
       [--dest MAC]                           destination of frames that leave by --to
       [--return-dest MAC]                    and of those that come back
+  tapswitch-guest attach l3fwd DEV... --fib  route packets between devices as the
+                                             kernel answers for each
+  tapswitch-guest attach l3fwd DEV... --routes --foreground
+                                             route them by tables that follow the
+                                             kernel's as long as the command runs
   tapswitch-guest status                     show what is attached
   tapswitch-guest stats [--watch] [--interval 1s]
                                              show counters, or rates

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,11 +14,11 @@ import (
 
 // A state is what is attached to one device, as status shows it.
 type state struct {
-	Device  string        `json:"device"`
-	Ifindex int           `json:"ifindex"`
-	Mode    guestbpf.Mode `json:"mode"`
-	Peer    string        `json:"peer,omitempty"`
-	Rules   int           `json:"rules"`
+	Device   string        `json:"device"`
+	Ifindex  int           `json:"ifindex"`
+	Mode     guestbpf.Mode `json:"mode"`
+	Partners []string      `json:"partners,omitempty"`
+	Rules    int           `json:"rules"`
 }
 
 func (e *env) status(_ context.Context, args []string) error {
@@ -30,7 +31,7 @@ func (e *env) status(_ context.Context, args []string) error {
 	}
 	states := []state{}
 	for _, a := range list {
-		states = append(states, state{a.Device, a.Ifindex, a.Mode, a.Peer, len(a.Rules)})
+		states = append(states, state{a.Device, a.Ifindex, a.Mode, a.Partners, len(a.Rules)})
 	}
 	if e.asJSON {
 		return e.printJSON(states)
@@ -46,8 +47,8 @@ func (e *env) status(_ context.Context, args []string) error {
 		switch s.Mode {
 		case guestbpf.Drop:
 			details = fmt.Sprintf("%d rules", s.Rules)
-		case guestbpf.L2fwd:
-			details = "to " + s.Peer
+		case guestbpf.L2fwd, guestbpf.L3fwdFIB, guestbpf.L3fwdRoutes:
+			details = "to " + strings.Join(s.Partners, ", ")
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Device, s.Mode, details)
 	}

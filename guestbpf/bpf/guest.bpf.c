@@ -3,8 +3,11 @@
 #include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>
 
+#include "fib.h"
 #include "guest.h"
+#include "l3fwd.h"
 #include "packet.h"
+#include "routes.h"
 #include "rules.h"
 
 /*
@@ -43,6 +46,7 @@ const enum rule_field *field_unused __attribute__((unused));
 const enum fragment *fragment_unused __attribute__((unused));
 const enum rule_index *index_unused __attribute__((unused));
 const enum address_side *side_unused __attribute__((unused));
+const enum family_bit *family_unused __attribute__((unused));
 
 static __always_inline __u32 length(const struct xdp_md *ctx)
 {
@@ -123,6 +127,64 @@ int l2fwd(struct xdp_md *ctx)
 		}
 	}
 	return counted(ctx, VERDICT_FORWARD, action);
+}
+
+static __always_inline int routed(const struct xdp_md *ctx, enum verdict v)
+{
+	switch (v) {
+	case VERDICT_FORWARD:
+		return counted(ctx, v, XDP_REDIRECT);
+	case VERDICT_DROP:
+		return counted(ctx, v, XDP_DROP);
+	default:
+		return counted(ctx, v, XDP_PASS);
+	}
+}
+
+SEC("xdp")
+int l3fwd_fib(struct xdp_md *ctx)
+{
+	struct ip_packet p = {};
+	struct hop hop = {};
+	enum verdict v = read_ip(ctx, &p);
+
+	if (v == VERDICT_FORWARD)
+		v = fib_find(ctx, &p, &hop);
+	if (v == VERDICT_FORWARD && !fib_knows_source(ctx, &p))
+		v = VERDICT_PASS_SOURCE;
+	if (v == VERDICT_FORWARD)
+		v = route_to(ctx, &p, &hop);
+	return routed(ctx, v);
+}
+
+SEC("xdp")
+int l3fwd_routes(struct xdp_md *ctx)
+{
+	struct ip_packet p = {};
+	struct hop hop = {};
+	enum verdict v = VERDICT_PASS_EXPIRED;
+
+	if (in_step())
+		v = read_ip(ctx, &p);
+	if (v == VERDICT_FORWARD)
+		v = routes_find(&p, &hop);
+	if (v == VERDICT_FORWARD && !routes_know_source(&p))
+		v = VERDICT_PASS_SOURCE;
+	if (v == VERDICT_FORWARD)
+		v = route_to(ctx, &p, &hop);
+	return routed(ctx, v);
+}
+
+/* Run by the process that keeps the routes in step, which does not know jiffies. */
+SEC("xdp")
+int renew(struct xdp_md *ctx)
+{
+	__u32 zero = 0;
+	struct route_lease *l = bpf_map_lookup_elem(&lease, &zero);
+
+	if (l)
+		l->deadline = bpf_jiffies64() + l->length;
+	return XDP_PASS;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

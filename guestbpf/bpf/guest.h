@@ -12,10 +12,22 @@ enum verdict {
 	VERDICT_DROP = 1,
 	VERDICT_REFLECT = 2,
 	VERDICT_FORWARD = 3,
-	VERDICT_PASS_GROUP = 4,     /* reflect: a group address can't become the source */
-	VERDICT_PASS_TOO_LONG = 5,  /* l2fwd: longer than the other device takes */
-	VERDICT_PASS_NO_DEVICE = 6, /* l2fwd: the other device is gone */
-	VERDICT_PASS_SHORT = 7,     /* no whole Ethernet header */
+	VERDICT_PASS_GROUP = 4,    /* reflect: a group address can't become the source */
+	VERDICT_PASS_TOO_LONG = 5, /* l2fwd, l3fwd: longer than the other device takes */
+	VERDICT_PASS_NO_DEVICE =
+		6,              /* l2fwd, l3fwd: the other device is gone, or not one of these */
+	VERDICT_PASS_SHORT = 7, /* no whole Ethernet header */
+	/* The rest is of l3fwd. */
+	VERDICT_PASS_NOT_ROUTED = 8, /* not to this device, or no packet that this program routes */
+	VERDICT_PASS_MALFORMED = 9,
+	VERDICT_PASS_TTL = 10,
+	VERDICT_PASS_SOURCE = 11, /* the way back to its source is another one */
+	VERDICT_PASS_NO_ROUTE =
+		12, /* for this machine, or a route that is the kernel's to follow */
+	VERDICT_PASS_NO_NEIGHBOUR = 13,
+	VERDICT_PASS_REFRESH = 14, /* shows the kernel that the neighbour is in use */
+	VERDICT_PASS_OFF = 15,     /* forwarding is off, or not simple */
+	VERDICT_PASS_EXPIRED = 16, /* nobody keeps the tables in step */
 	NUM_VERDICTS,
 };
 
@@ -34,10 +46,68 @@ struct l2fwd_peer {
 	__u8 pad[3];
 };
 
-#define MAX_RULES 256
+/* The families that are routed, as bits. */
+enum family_bit {
+	ROUTE_IPV4 = 1 << 0,
+	ROUTE_IPV6 = 1 << 1,
+};
+
+/* A device that packets come by: the one that a program is on, or a VLAN device on it. */
+struct ingress {
+	__u32 ifindex; /* 0: there is none */
+	__u8 families; /* enum family_bit */
+	__u8 pad;
+	__u8 mac[6];
+};
+
+/* A VLAN device that packets may leave by. */
+struct vlan_device {
+	__u32 carrier; /* ifindex of the device below */
+	__u32 vid;
+};
+
+struct route_key4 {
+	__u32 bits;
+	__u8 addr[4];
+};
+
+struct route_key6 {
+	__u32 bits;
+	__u8 addr[16];
+};
+
+/* What follows is enough for the simple ones; the others are the kernel's. */
+struct route {
+	__u32 ifindex;    /* 0: the kernel's */
+	__u32 mtu;        /* 0: the device's */
+	__u8 gateway[16]; /* zeros: none, the destination is a neighbour */
+};
+
+struct neighbour_key {
+	__u32 ifindex;
+	__u32 family;  /* 4 or 6 */
+	__u8 addr[16]; /* of IPv4 the first four */
+};
+
+struct neighbour {
+	__u32 mtu; /* of the device, for packets of the family */
+	__u8 dest[6];
+	__u8 source[6];
+};
+
+/* How long routes are held for true, in jiffies. */
+struct route_lease {
+	__u64 deadline;
+	__u64 length;
+};
+
+#define MAX_ROUTERS 256 /* devices that packets are routed between, without VLANs */
+#define NUM_VIDS    4096
+
+#define MAX_RULES   256
 
 /* Rules with a rate: each may be asked and say no, for every frame. */
-#define MAX_RATED 16
+#define MAX_RATED   16
 
 /* Rules as bits, the first rule's being bit 0 of word 0. */
 struct rule_bits {
