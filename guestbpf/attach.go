@@ -16,6 +16,9 @@ import (
 type Guest struct {
 	// Pins is a directory in a BPF file system.
 	Pins string
+	// CPUs are those that the frames of what is attached are spread over, by their flow;
+	// there they meet what is attached. None: they meet it on the CPU that they come to.
+	CPUs []int
 }
 
 func (g Guest) pins() string {
@@ -42,7 +45,7 @@ func (g Guest) AttachDrop(dev string, set []rules.Rule) error {
 // there is one, is called when that is over.
 type plan struct {
 	mode Mode
-	load func(h *hook) (*ebpf.Collection, error)
+	load func(h *hook, as ebpf.AttachType) (*ebpf.Collection, error)
 	done func()
 	// promiscuous says that it is for frames to anybody.
 	promiscuous bool
@@ -53,13 +56,13 @@ type planner func(devices []*device) (plan, error)
 
 func plain(mode Mode) planner {
 	return func([]*device) (plan, error) {
-		return plan{mode: mode, load: func(h *hook) (*ebpf.Collection, error) { return loadPlain(h.counts, mode) }}, nil
+		return plan{mode: mode, load: func(h *hook, as ebpf.AttachType) (*ebpf.Collection, error) { return loadPlain(h.counts, mode, as) }}, nil
 	}
 }
 
 func dropping(set []rules.Rule) planner {
 	return func([]*device) (plan, error) {
-		return plan{mode: Drop, load: func(h *hook) (*ebpf.Collection, error) { return loadDrop(h.counts, set) }}, nil
+		return plan{mode: Drop, load: func(h *hook, as ebpf.AttachType) (*ebpf.Collection, error) { return loadDrop(h.counts, set, as) }}, nil
 	}
 }
 
@@ -84,6 +87,11 @@ func (g Guest) attach(names []string, planned planner) (err error) {
 	}
 	if err != nil {
 		return err
+	}
+	if len(g.CPUs) > 0 {
+		if p, err = spreading(p, g.CPUs); err != nil {
+			return err
+		}
 	}
 	var hooks []*hook
 	defer func() {
@@ -112,7 +120,7 @@ func (g Guest) attach(names []string, planned planner) (err error) {
 			return err
 		}
 		var c *ebpf.Collection
-		if c, err = p.load(h); err != nil {
+		if c, err = p.load(h, ebpf.AttachNone); err != nil {
 			return err
 		}
 		defer c.Close()
@@ -180,8 +188,8 @@ func forwarding(p Pair) planner {
 			return plan{}, fmt.Errorf("forwarding from %s to itself: use reflect", a.name)
 		}
 		peers := map[int]guestL2fwdPeer{a.ifindex: peerOf(b, p.ToB), b.ifindex: peerOf(a, p.ToA)}
-		return plan{mode: L2fwd, promiscuous: true, load: func(h *hook) (*ebpf.Collection, error) {
-			return loadL2fwd(h.counts, peers[h.ifindex])
+		return plan{mode: L2fwd, promiscuous: true, load: func(h *hook, as ebpf.AttachType) (*ebpf.Collection, error) {
+			return loadL2fwd(h.counts, peers[h.ifindex], as)
 		}}, nil
 	}
 }

@@ -199,7 +199,7 @@ func newDrop(t *testing.T, text string) (*ebpf.Collection, []rules.Rule) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { counts.Close() })
-	c, err := loadDrop(counts, set)
+	c, err := loadDrop(counts, set, ebpf.AttachNone)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,15 @@ const (
 	guestAddressSideSIDE_TO   guestAddressSide = 1
 )
 
+type guestBpfCpumapVal struct {
+	_       structs.HostLayout
+	Qsize   uint32
+	BpfProg struct {
+		_  structs.HostLayout
+		Fd int32
+	}
+}
+
 type guestCount struct {
 	_      structs.HostLayout
 	Frames uint64
@@ -197,7 +206,8 @@ const (
 	guestVerdictVERDICT_PASS_REFRESH      guestVerdict = 14
 	guestVerdictVERDICT_PASS_OFF          guestVerdict = 15
 	guestVerdictVERDICT_PASS_EXPIRED      guestVerdict = 16
-	guestVerdictNUM_VERDICTS              guestVerdict = 17
+	guestVerdictVERDICT_SPREAD            guestVerdict = 17
+	guestVerdictNUM_VERDICTS              guestVerdict = 18
 )
 
 type guestVlanDevice struct {
@@ -211,6 +221,8 @@ type guestVlanDevice struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	guestMapCounts          = "counts"
+	guestMapCpuList         = "cpu_list"
+	guestMapCpus            = "cpus"
 	guestMapDevices         = "devices"
 	guestMapIngresses       = "ingresses"
 	guestMapLease           = "lease"
@@ -234,6 +246,7 @@ const (
 	guestProgPass           = "pass"
 	guestProgReflect        = "reflect"
 	guestProgRenew          = "renew"
+	guestProgSpread         = "spread"
 	guestProgTapswitchGuest = "tapswitch_guest"
 	guestVarActionUnused    = "action_unused"
 	guestVarFamilyUnused    = "family_unused"
@@ -241,6 +254,7 @@ const (
 	guestVarFields          = "fields"
 	guestVarFragmentUnused  = "fragment_unused"
 	guestVarIndexUnused     = "index_unused"
+	guestVarNumCpus         = "num_cpus"
 	guestVarPeer            = "peer"
 	guestVarRefreshEvery    = "refresh_every"
 	guestVarSideUnused      = "side_unused"
@@ -296,6 +310,7 @@ type guestProgramSpecs struct {
 	Pass           *ebpf.ProgramSpec `ebpf:"pass"`
 	Reflect        *ebpf.ProgramSpec `ebpf:"reflect"`
 	Renew          *ebpf.ProgramSpec `ebpf:"renew"`
+	Spread         *ebpf.ProgramSpec `ebpf:"spread"`
 	TapswitchGuest *ebpf.ProgramSpec `ebpf:"tapswitch_guest"`
 }
 
@@ -304,6 +319,8 @@ type guestProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type guestMapSpecs struct {
 	Counts      *ebpf.MapSpec `ebpf:"counts"`
+	CpuList     *ebpf.MapSpec `ebpf:"cpu_list"`
+	Cpus        *ebpf.MapSpec `ebpf:"cpus"`
 	Devices     *ebpf.MapSpec `ebpf:"devices"`
 	Ingresses   *ebpf.MapSpec `ebpf:"ingresses"`
 	Lease       *ebpf.MapSpec `ebpf:"lease"`
@@ -332,6 +349,7 @@ type guestVariableSpecs struct {
 	Fields         *ebpf.VariableSpec `ebpf:"fields"`
 	FragmentUnused *ebpf.VariableSpec `ebpf:"fragment_unused"`
 	IndexUnused    *ebpf.VariableSpec `ebpf:"index_unused"`
+	NumCpus        *ebpf.VariableSpec `ebpf:"num_cpus"`
 	Peer           *ebpf.VariableSpec `ebpf:"peer"`
 	RefreshEvery   *ebpf.VariableSpec `ebpf:"refresh_every"`
 	SideUnused     *ebpf.VariableSpec `ebpf:"side_unused"`
@@ -359,6 +377,8 @@ func (o *guestObjects) Close() error {
 // It can be passed to loadGuestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type guestMaps struct {
 	Counts      *ebpf.Map `ebpf:"counts"`
+	CpuList     *ebpf.Map `ebpf:"cpu_list"`
+	Cpus        *ebpf.Map `ebpf:"cpus"`
 	Devices     *ebpf.Map `ebpf:"devices"`
 	Ingresses   *ebpf.Map `ebpf:"ingresses"`
 	Lease       *ebpf.Map `ebpf:"lease"`
@@ -380,6 +400,8 @@ type guestMaps struct {
 func (m *guestMaps) Close() error {
 	return _GuestClose(
 		m.Counts,
+		m.CpuList,
+		m.Cpus,
 		m.Devices,
 		m.Ingresses,
 		m.Lease,
@@ -409,6 +431,7 @@ type guestVariables struct {
 	Fields         *ebpf.Variable `ebpf:"fields"`
 	FragmentUnused *ebpf.Variable `ebpf:"fragment_unused"`
 	IndexUnused    *ebpf.Variable `ebpf:"index_unused"`
+	NumCpus        *ebpf.Variable `ebpf:"num_cpus"`
 	Peer           *ebpf.Variable `ebpf:"peer"`
 	RefreshEvery   *ebpf.Variable `ebpf:"refresh_every"`
 	SideUnused     *ebpf.Variable `ebpf:"side_unused"`
@@ -426,6 +449,7 @@ type guestPrograms struct {
 	Pass           *ebpf.Program `ebpf:"pass"`
 	Reflect        *ebpf.Program `ebpf:"reflect"`
 	Renew          *ebpf.Program `ebpf:"renew"`
+	Spread         *ebpf.Program `ebpf:"spread"`
 	TapswitchGuest *ebpf.Program `ebpf:"tapswitch_guest"`
 }
 
@@ -438,6 +462,7 @@ func (p *guestPrograms) Close() error {
 		p.Pass,
 		p.Reflect,
 		p.Renew,
+		p.Spread,
 		p.TapswitchGuest,
 	)
 }

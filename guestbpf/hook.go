@@ -90,7 +90,7 @@ func makeHook(pins string, d *device) (h *hook, err error) {
 			counts.Close()
 		}
 	}()
-	entry, err := load(spec, guestProgTapswitchGuest, map[string]*ebpf.Map{guestMapCounts: counts})
+	entry, err := load(spec, guestProgTapswitchGuest, ebpf.AttachNone, map[string]*ebpf.Map{guestMapCounts: counts})
 	if err != nil {
 		return nil, err
 	}
@@ -154,9 +154,19 @@ func (h *hook) run(p *ebpf.Program) error {
 	return nil
 }
 
-// running gives the program that frames meet, with its mode. Both are nothing if
-// there is none.
+// running gives the program that frames meet, on the CPUs that they are spread over if
+// they are, with its mode. Both are nothing if there is none.
 func (h *hook) running() (*ebpf.Program, Mode, error) {
+	p, mode, err := h.first()
+	if err != nil || p == nil || mode != spread {
+		return p, mode, err
+	}
+	defer p.Close()
+	return behind(p)
+}
+
+// first gives the program that frames meet first, with its name.
+func (h *hook) first() (*ebpf.Program, Mode, error) {
 	var p *ebpf.Program
 	err := h.programs.Lookup(uint32(0), &p)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {

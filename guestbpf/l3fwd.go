@@ -57,7 +57,7 @@ func (g Guest) AttachRoutes(devs []string) (*Follower, error) {
 }
 
 func (r *router) plan() plan {
-	return plan{mode: r.mode, load: func(h *hook) (*ebpf.Collection, error) { return r.load(h) }}
+	return plan{mode: r.mode, load: func(h *hook, as ebpf.AttachType) (*ebpf.Collection, error) { return r.load(h, as) }}
 }
 
 // ErrReplaced says that what this package had attached to a device is no longer there.

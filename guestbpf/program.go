@@ -39,14 +39,16 @@ func readSpec() (*ebpf.CollectionSpec, error) {
 	return spec, nil
 }
 
-// load loads one program with maps of its own, but for those that are there already.
-func load(spec *ebpf.CollectionSpec, mode Mode, there map[string]*ebpf.Map) (*ebpf.Collection, error) {
+// load loads one program with maps of its own, but for those that are there already. It is
+// to be attached as the kernel's type says: to a device by none, or to a CPU's queue.
+func load(spec *ebpf.CollectionSpec, mode Mode, as ebpf.AttachType, there map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	only := &ebpf.CollectionSpec{
 		Maps:      map[string]*ebpf.MapSpec{},
 		Variables: map[string]*ebpf.VariableSpec{},
 		Programs:  map[string]*ebpf.ProgramSpec{string(mode): spec.Programs[string(mode)]},
 		Types:     spec.Types, ByteOrder: spec.ByteOrder,
 	}
+	only.Programs[string(mode)].AttachType = as
 	for _, ins := range only.Programs[string(mode)].Instructions {
 		if ref := ins.Reference(); ins.IsLoadFromMap() && spec.Maps[ref] != nil {
 			only.Maps[ref] = spec.Maps[ref]
@@ -86,7 +88,7 @@ func whole(err error) error {
 }
 
 // loadDrop loads the program of a set of rules.
-func loadDrop(counts *ebpf.Map, set []rules.Rule) (*ebpf.Collection, error) {
+func loadDrop(counts *ebpf.Map, set []rules.Rule, as ebpf.AttachType) (*ebpf.Collection, error) {
 	spec, err := readSpec()
 	if err != nil {
 		return nil, err
@@ -102,7 +104,7 @@ func loadDrop(counts *ebpf.Map, set []rules.Rule) (*ebpf.Collection, error) {
 	if !slices.ContainsFunc(set, func(r rules.Rule) bool { return r.PerSource }) {
 		spec.Maps[guestMapSources].MaxEntries = 1
 	}
-	c, err := load(spec, Drop, map[string]*ebpf.Map{guestMapCounts: counts})
+	c, err := load(spec, Drop, as, map[string]*ebpf.Map{guestMapCounts: counts})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +151,7 @@ func fillArray[T any](m *ebpf.Map, values []T) error {
 }
 
 // loadL2fwd loads the program that sends frames to another device.
-func loadL2fwd(counts *ebpf.Map, peer guestL2fwdPeer) (*ebpf.Collection, error) {
+func loadL2fwd(counts *ebpf.Map, peer guestL2fwdPeer, as ebpf.AttachType) (*ebpf.Collection, error) {
 	spec, err := readSpec()
 	if err != nil {
 		return nil, err
@@ -157,7 +159,7 @@ func loadL2fwd(counts *ebpf.Map, peer guestL2fwdPeer) (*ebpf.Collection, error) 
 	if err := spec.Variables[guestVarPeer].Set(peer); err != nil {
 		return nil, fmt.Errorf("setting up forwarding: %w", err)
 	}
-	c, err := load(spec, L2fwd, map[string]*ebpf.Map{guestMapCounts: counts})
+	c, err := load(spec, L2fwd, as, map[string]*ebpf.Map{guestMapCounts: counts})
 	if err != nil {
 		return nil, err
 	}
@@ -169,10 +171,10 @@ func loadL2fwd(counts *ebpf.Map, peer guestL2fwdPeer) (*ebpf.Collection, error) 
 }
 
 // loadPlain loads a program that is told nothing.
-func loadPlain(counts *ebpf.Map, mode Mode) (*ebpf.Collection, error) {
+func loadPlain(counts *ebpf.Map, mode Mode, as ebpf.AttachType) (*ebpf.Collection, error) {
 	spec, err := readSpec()
 	if err != nil {
 		return nil, err
 	}
-	return load(spec, mode, map[string]*ebpf.Map{guestMapCounts: counts})
+	return load(spec, mode, as, map[string]*ebpf.Map{guestMapCounts: counts})
 }

@@ -82,7 +82,7 @@ func (r *router) close() {
 }
 
 // load loads the program of one of the devices.
-func (r *router) load(h *hook) (*ebpf.Collection, error) {
+func (r *router) load(h *hook, as ebpf.AttachType) (*ebpf.Collection, error) {
 	spec, err := readSpec()
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (r *router) load(h *hook) (*ebpf.Collection, error) {
 	for name, m := range r.maps {
 		there[name] = m
 	}
-	return load(spec, r.mode, there)
+	return load(spec, r.mode, as, there)
 }
 
 // loadRenew loads the program that says that routes still hold.
@@ -114,7 +114,7 @@ func (r *router) loadRenew() (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := load(spec, guestProgRenew, r.maps)
+	c, err := load(spec, guestProgRenew, ebpf.AttachNone, r.maps)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func (r *rig) load() error {
 				return err
 			}
 			r.Cleanup(func() { counts.Close() })
-			c, err := router.load(&hook{ifindex: d.ifindex, counts: counts})
+			c, err := router.load(&hook{ifindex: d.ifindex, counts: counts}, ebpf.AttachNone)
 			if err != nil {
 				return err
 			}

@@ -15,6 +15,8 @@ type Attachment struct {
 	Device  string `json:"device"`
 	Ifindex int    `json:"ifindex"`
 	Mode    Mode   `json:"mode"`
+	// CPUs are those that frames are spread over before they meet the mode's program.
+	CPUs []int `json:"cpus,omitempty"`
 	// Partners are the devices that frames are forwarded to.
 	Partners []string `json:"partners,omitempty"`
 	// Verdicts say what became of frames since the device was attached.
@@ -62,6 +64,7 @@ var verdictNames = [guestVerdictNUM_VERDICTS]string{
 	guestVerdictVERDICT_PASS_REFRESH:      "pass_refresh",
 	guestVerdictVERDICT_PASS_OFF:          "pass_off",
 	guestVerdictVERDICT_PASS_EXPIRED:      "pass_expired",
+	guestVerdictVERDICT_SPREAD:            "spread",
 }
 
 // List tells what is attached, and its counters.
@@ -104,6 +107,9 @@ func (h *hook) look() (Attachment, error) {
 	}
 	defer p.Close()
 	a.Mode = mode
+	if a.CPUs, err = h.spreadOver(); err != nil {
+		return a, err
+	}
 	partners, err := h.partners()
 	if err != nil {
 		return a, err

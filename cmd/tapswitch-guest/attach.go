@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/tapswitch/tapswitch/guestbpf"
@@ -18,6 +19,7 @@ type attachment struct {
 	file, to         string
 	dest, returnDest string
 	fib, routes      bool
+	cpus, then       string
 	foreground       bool
 }
 
@@ -28,6 +30,15 @@ type mode struct {
 	// attach gives what is to run while it is attached, if anything is.
 	attach func(*env, []string, *attachment) (run func(context.Context) error, err error)
 }
+
+func (m mode) addFlags(a *attachment, f *flag.FlagSet) {
+	if m.flags != nil {
+		m.flags(a, f)
+	}
+}
+
+// behindCPUs are the modes whose programs can run on the CPUs that cpumap hands frames to.
+var behindCPUs = []string{"pass", "drop", "l2fwd", "l3fwd"}
 
 // only is for modes that run without a process.
 func only(attach func(*env, []string, *attachment) error) func(*env, []string, *attachment) (func(context.Context) error, error) {
@@ -65,28 +76,47 @@ var modes = map[string]mode{
 	},
 }
 
-const modeNames = "pass, drop, reflect, l2fwd or l3fwd"
+const modeNames = "pass, drop, reflect, l2fwd, l3fwd or cpumap"
 
 func (e *env) attach(ctx context.Context, args []string) error {
 	if len(args) == 0 {
 		return usagef("attach wants a mode: %s", modeNames)
 	}
-	m, ok := modes[args[0]]
-	if !ok {
-		return usagef("%q is no mode to attach: want %s", args[0], modeNames)
-	}
+	name := args[0]
 	var a attachment
-	devices, err := e.parse("attach "+args[0], args[1:], m.devices, func(f *flag.FlagSet) {
+	devices, err := e.parse("attach "+name, args[1:], -1, func(f *flag.FlagSet) {
 		f.BoolVar(&a.foreground, "foreground", false, "")
-		if m.flags != nil {
-			m.flags(&a, f)
+		if name != "cpumap" {
+			modes[name].addFlags(&a, f)
+			return
+		}
+		f.StringVar(&a.cpus, "cpus", "", "")
+		f.StringVar(&a.then, "then", "pass", "")
+		for _, then := range behindCPUs {
+			modes[then].addFlags(&a, f)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	if len(devices) == 0 {
-		return usagef("attach %s wants a device", args[0])
+	if name == "cpumap" {
+		if !slices.Contains(behindCPUs, a.then) {
+			return usagef("attach cpumap takes --then %s, not %q", strings.Join(behindCPUs, ", "), a.then)
+		}
+		if a.cpus == "" {
+			return usagef("attach cpumap wants --cpus LIST, like 0-3,5")
+		}
+		if e.guest.CPUs, err = guestbpf.ParseCPUs(a.cpus); err != nil {
+			return usagef("%v", err)
+		}
+		name = a.then
+	}
+	m, ok := modes[name]
+	if !ok {
+		return usagef("%q is no mode to attach: want %s", name, modeNames)
+	}
+	if len(devices) == 0 || m.devices > 0 && len(devices) != m.devices {
+		return usagef("attach %s takes %s, have %q", name, map[bool]string{true: "one device", false: "devices"}[m.devices == 1], devices)
 	}
 	run, err := m.attach(e, devices, &a)
 	if err != nil || !a.foreground {

@@ -74,6 +74,9 @@ Usage:
   tapswitch-guest attach l3fwd DEV... --routes --foreground
                                              route them by tables that follow the
                                              kernel's as long as the command runs
+  tapswitch-guest attach cpumap DEV... --cpus LIST [--then MODE ...]
+                                             spread frames over CPUs by flow, where
+                                             they meet pass, drop, l2fwd or l3fwd
   tapswitch-guest status                     show what is attached
   tapswitch-guest stats [--watch] [--interval 1s]
                                              show counters, or rates

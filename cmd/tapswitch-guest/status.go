@@ -17,6 +17,7 @@ type state struct {
 	Device   string        `json:"device"`
 	Ifindex  int           `json:"ifindex"`
 	Mode     guestbpf.Mode `json:"mode"`
+	CPUs     []int         `json:"cpus,omitempty"`
 	Partners []string      `json:"partners,omitempty"`
 	Rules    int           `json:"rules"`
 }
@@ -31,7 +32,7 @@ func (e *env) status(_ context.Context, args []string) error {
 	}
 	states := []state{}
 	for _, a := range list {
-		states = append(states, state{a.Device, a.Ifindex, a.Mode, a.Partners, len(a.Rules)})
+		states = append(states, state{a.Device, a.Ifindex, a.Mode, a.CPUs, a.Partners, len(a.Rules)})
 	}
 	if e.asJSON {
 		return e.printJSON(states)
@@ -49,6 +50,9 @@ func (e *env) status(_ context.Context, args []string) error {
 			details = fmt.Sprintf("%d rules", s.Rules)
 		case guestbpf.L2fwd, guestbpf.L3fwdFIB, guestbpf.L3fwdRoutes:
 			details = "to " + strings.Join(s.Partners, ", ")
+		}
+		if s.CPUs != nil {
+			details += fmt.Sprintf(", on CPUs %v", s.CPUs)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\n", s.Device, s.Mode, details)
 	}

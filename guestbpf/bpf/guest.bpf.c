@@ -9,6 +9,7 @@
 #include "packet.h"
 #include "routes.h"
 #include "rules.h"
+#include "spread.h"
 
 /*
  * entry is what is attached to a device, for as long as anything is. What it does
@@ -173,6 +174,15 @@ int l3fwd_routes(struct xdp_md *ctx)
 	if (v == VERDICT_FORWARD)
 		v = route_to(ctx, &p, &hop);
 	return routed(ctx, v);
+}
+
+SEC("xdp")
+int spread(struct xdp_md *ctx)
+{
+	struct packet p = {};
+
+	read_packet(ctx, &p);
+	return counted(ctx, VERDICT_SPREAD, redirect_to_cpu(&p));
 }
 
 /* Run by the process that keeps the routes in step, which does not know jiffies. */

@@ -17,7 +17,7 @@ enum verdict {
 	VERDICT_PASS_NO_DEVICE =
 		6,              /* l2fwd, l3fwd: the other device is gone, or not one of these */
 	VERDICT_PASS_SHORT = 7, /* no whole Ethernet header */
-	/* The rest is of l3fwd. */
+	/* Those to 16 are of l3fwd. */
 	VERDICT_PASS_NOT_ROUTED = 8, /* not to this device, or no packet that this program routes */
 	VERDICT_PASS_MALFORMED = 9,
 	VERDICT_PASS_TTL = 10,
@@ -28,6 +28,7 @@ enum verdict {
 	VERDICT_PASS_REFRESH = 14, /* shows the kernel that the neighbour is in use */
 	VERDICT_PASS_OFF = 15,     /* forwarding is off, or not simple */
 	VERDICT_PASS_EXPIRED = 16, /* nobody keeps the tables in step */
+	VERDICT_SPREAD = 17,       /* handed to a CPU, where it meets another verdict */
 	NUM_VERDICTS,
 };
 
