@@ -16,7 +16,7 @@ import (
 // A rig is a router with three devices, whose programs are run on frames without being
 // attached: the kernel's tables of its namespace are theirs.
 type rig struct {
-	*testing.T
+	testing.TB
 	*lab.Node
 	devices []*device
 	fib     *router
@@ -39,14 +39,14 @@ func rigAddr(i, n int, v6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, byte(i), byte(n)})
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	node, err := lab.NewNode("router")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { node.Close() })
-	r := &rig{T: t, Node: node, programs: map[Mode]map[int]*ebpf.Program{}, counts: map[Mode]map[int]*ebpf.Map{}}
+	r := &rig{TB: t, Node: node, programs: map[Mode]map[int]*ebpf.Program{}, counts: map[Mode]map[int]*ebpf.Map{}}
 	for _, name := range []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv6/conf/all/keep_addr_on_down"} {
 		r.sysctl(name, "1")
 	}

@@ -81,6 +81,9 @@ Usage:
   tapswitch-guest stats [--watch] [--interval 1s]
                                              show counters, or rates
   tapswitch-guest detach DEV | --all         take off what was attached
+  tapswitch-guest doctor [DEV...]            say whether native XDP works on devices,
+                                             and what to change; it tries that on
+                                             those without a program
   tapswitch-guest version
 
 What is attached stays when the command ends, and attaching again replaces it in
@@ -110,6 +113,7 @@ var commands = map[string]func(*env, context.Context, []string) error{
 	"detach": (*env).detach,
 	"status": (*env).status,
 	"stats":  (*env).stats,
+	"doctor": (*env).doctor,
 	"version": func(e *env, _ context.Context, args []string) error {
 		if _, err := e.parse("version", args, 0, nil); err != nil {
 			return err
@@ -138,7 +142,7 @@ func (e *env) run(ctx context.Context, args []string) int {
 
 func (e *env) dispatch(ctx context.Context, args []string) error {
 	if len(args) == 0 {
-		return usagef("no command is given: want attach, detach, status, stats or version")
+		return usagef("no command is given: want attach, detach, status, stats, doctor or version")
 	}
 	for _, a := range args {
 		if a == "--help" || a == "-help" || a == "-h" || args[0] == "help" {
@@ -148,7 +152,7 @@ func (e *env) dispatch(ctx context.Context, args []string) error {
 	}
 	command := commands[strings.TrimLeft(args[0], "-")]
 	if command == nil {
-		return usagef("%q is no command: want attach, detach, status, stats or version", args[0])
+		return usagef("%q is no command: want attach, detach, status, stats, doctor or version", args[0])
 	}
 	return command(e, ctx, args[1:])
 }
