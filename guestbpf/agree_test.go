@@ -57,7 +57,7 @@ func TestAgreesWithKernel(t *testing.T) {
 // hold brings the tables in step and holds n packets against the kernel.
 func (a *agreement) hold(n int) {
 	a.inside(func() error {
-		return errors.Join(a.follow.keepStep(), a.follow.renewLease(), a.compare(n))
+		return errors.Join(a.follow.keepStep(), a.compare(n))
 	})
 }
 

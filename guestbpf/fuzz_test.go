@@ -53,9 +53,6 @@ func FuzzFrames(f *testing.F) {
 		}
 		frame = append(append([]byte{}, rigMAC(0)...), frame[6:]...)
 		err := r.Do(func() error {
-			if err := r.follow.renewLease(); err != nil {
-				return err
-			}
 			for _, mode := range routingModes {
 				got, err := r.run(mode, 0, frame)
 				if err != nil {

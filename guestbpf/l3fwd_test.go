@@ -221,6 +221,31 @@ func TestRoutingSwitchedOff(t *testing.T) {
 	check("forward", "forward")
 }
 
+// TestRoutesEnd stops the process that keeps routes in step, and lets it hang.
+func TestRoutesEnd(t *testing.T) {
+	r := newRig(t)
+	expect := func(want string) {
+		t.Helper()
+		r.inside(func() error {
+			got, err := r.meet(L3fwdRoutes, 0, routable(false).frame())
+			if err == nil && got.verdict != want {
+				err = fmt.Errorf("the verdict is %s, want %s", got.verdict, want)
+			}
+			return err
+		})
+	}
+	lease := r.follow.router.maps[guestMapLease]
+	long := guestRouteLease{Length: 1 << 40}
+	r.must(lease.Put(uint32(0), long))
+	r.inside(r.follow.renewLease)
+	expect("forward")
+	r.must(r.follow.router.endLease())
+	expect("pass_expired")
+	// It hangs: a deadline that has passed is not renewed.
+	r.must(lease.Put(uint32(0), guestRouteLease{Deadline: 1, Length: 1 << 40}))
+	expect("pass_expired")
+}
+
 // TestRoutedVLANs routes by VLAN devices, from and to frames without a tag.
 func TestRoutedVLANs(t *testing.T) {
 	r := newRig(t)
@@ -262,7 +287,7 @@ func TestRoutedVLANs(t *testing.T) {
 						return err
 					}
 					if want := leaving(out, source, nil); got.verdict != "forward" || !bytes.Equal(got.frame, want) {
-						return fmt.Errorf("the verdict is %s, it leaves as\n%x, want\n%x", got.verdict, got.frame, want)
+						return fmt.Errorf("the verdict is %s, it leaves as\n%.60x, want\n%.60x", got.verdict, got.frame, want)
 					}
 					return nil
 				})

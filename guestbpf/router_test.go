@@ -165,8 +165,16 @@ type outcome struct {
 	frame   []byte // as it leaves, if it is forwarded
 }
 
-// run lets a frame come by a device. It is to be called inside.
+// run lets a frame come by a device, while routes hold. It is to be called inside.
 func (r *rig) run(mode Mode, from int, frame []byte) (outcome, error) {
+	if err := r.follow.renewLease(); err != nil {
+		return outcome{}, err
+	}
+	return r.meet(mode, from, frame)
+}
+
+// meet lets a frame come by a device.
+func (r *rig) meet(mode Mode, from int, frame []byte) (outcome, error) {
 	before, err := r.readCounts(mode, from)
 	if err != nil {
 		return outcome{}, err
