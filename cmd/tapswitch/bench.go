@@ -15,7 +15,7 @@ func newBench(e *env) *cobra.Command {
 		Short: "Measure what a frame costs on this machine",
 		Long:  "Measure what a frame costs on this machine, by the fast path and by others.",
 	}
-	cmd.AddCommand(newBenchUplink(e), newBenchMix(e))
+	cmd.AddCommand(newBenchUplink(e), newBenchMix(e), newBenchGuest(e))
 	return cmd
 }
 

@@ -52,7 +52,8 @@ type Options struct {
 type Report struct {
 	Ways     *bench.Result   `json:"ways"`
 	Findings []bench.Finding `json:"findings"`
-	// FramesPerFlush is how many frames a devmap handed over at once, by way.
+	// FramesPerFlush is how many frames a devmap handed over at once, by way: 16 at most.
+	// What others redirect on this machine meanwhile is counted too.
 	FramesPerFlush map[string]float64 `json:"frames_per_flush"`
 }
 
