@@ -49,7 +49,7 @@ fmt: deps ## Lay out Go and C as lint wants them
 
 .PHONY: test
 test: deps build ## Run all tests; as root, they make their own namespaces
-	go test -count=1 -timeout 10m $(TESTFLAGS) ./...
+	go test -count=1 -timeout 20m $(TESTFLAGS) ./...
 
 FRAMES ?= 1000000
 
