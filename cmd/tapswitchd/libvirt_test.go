@@ -143,11 +143,10 @@ func TestLibvirtGuestLives(t *testing.T) {
 	h := newLibvirtHost(t, lab.Options{Guests: 1})
 	h.checkConsistent(t)
 	dom := h.create(t, oneNIC("a", 1), "vnet1")
+	// That it runs is an event of its own.
+	h.awaitPortIs(t, "vnet1", "running", func(p control.Port) bool { return p.Guest != nil && !p.Guest.Paused })
 	p := h.port(t, "vnet1")
 	want := control.Guest{Domain: "a", Alias: "net0", MAC: must[vswitch.MAC](t)(vswitch.ParseMAC(guestAddr(1))), Model: "virtio", Queues: 1}
-	if p.Guest == nil {
-		t.Fatal("the port is nobody's")
-	}
 	want.UUID = p.Guest.UUID
 	if *p.Guest != want || len(want.UUID) != 36 {
 		t.Errorf("the guest is %+v, want %+v", *p.Guest, want)
