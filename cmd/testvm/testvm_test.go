@@ -13,6 +13,7 @@ import (
 
 	"github.com/tapswitch/tapswitch/testvm/initramfs"
 	"github.com/tapswitch/tapswitch/testvm/kernel"
+	"github.com/tapswitch/tapswitch/testvm/qemu"
 	"github.com/tapswitch/tapswitch/testvm/qemu/guest"
 )
 
@@ -40,12 +41,7 @@ func command(t *testing.T, args ...string) (code int, stdout, stderr string) {
 }
 
 func TestRun(t *testing.T) {
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("SKIPPED: %v: run 'make deps'", err)
-	}
+	qemu.Need(t)
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

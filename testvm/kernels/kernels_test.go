@@ -77,12 +77,7 @@ func TestKernel(t *testing.T) {
 	if *names != "" {
 		t.Skip("TestKernels has it all")
 	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("SKIPPED: %v: run 'make deps'", err)
-	}
+	qemu.Need(t)
 	var quick []suite
 	for _, s := range wanted() {
 		if s.args = s.quick; s.args != nil {

@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -38,12 +36,7 @@ func TestCounts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots virtual machines")
 	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("SKIPPED: nothing is sent through guests: %v: run 'make deps'", err)
-	}
+	qemu.Need(t)
 	list := strings.Split(*names, ",")
 	if *names == "all" {
 		list = kernel.Names()

@@ -92,7 +92,7 @@ func machine(t *testing.T) qemu.Machine {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
-	needQEMU(t)
+	qemu.Need(t)
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -106,16 +106,6 @@ func machine(t *testing.T) qemu.Machine {
 		}
 	}
 	return qemu.Machine{Files: map[string]string{program: path}, Memory: 512, Log: os.Stderr}
-}
-
-func needQEMU(t *testing.T) {
-	t.Helper()
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("SKIPPED: %v: run 'make deps'", err)
-	}
 }
 
 func do(action string, env ...string) qemu.Command {
@@ -326,7 +316,7 @@ func TestErrors(t *testing.T) {
 		{"unknown machine", func(m *qemu.Machine) { m.Type = "abacus" }, "unsupported machine type"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			needQEMU(t)
+			qemu.Need(t)
 			m := qemu.Machine{Files: map[string]string{}, Init: "/proc/self/exe"}
 			test.change(&m)
 			g, err := m.Start(t.Context())

@@ -40,12 +40,7 @@ func TestUplinks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a virtual machine")
 	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skipf("SKIPPED: VLAN devices and bonds are not tested: %v", err)
-	}
+	qemu.Need(t)
 	t.Setenv("CGO_ENABLED", "0") // programs for the guest are static
 	daemon, remove, err := lab.BuildDaemon()
 	if err != nil {

@@ -43,12 +43,7 @@ func TestOracleWithVLANs(t *testing.T) {
 	if filters(t) {
 		t.Skip("this machine's kernel has VLAN filtering: package oracle compares it there")
 	}
-	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("SKIPPED: %v: run 'make deps'", err)
-	}
+	qemu.Need(t)
 	dir := t.TempDir()
 	files := make(map[string]string)
 	for name, args := range map[string][]string{
