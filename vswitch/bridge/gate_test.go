@@ -20,15 +20,7 @@ func learnedAt(n, port int) vswitch.FDBEntry {
 // A mirror with bounds keeps no more than these, whatever the bridge has, and what
 // it keeps is right: compared with the whole.
 func TestBoundedMirror(t *testing.T) {
-	newNetns(t)
-	br := addBridge(t, "br0")
-	p, q := addTap(t, "vnet0"), addTap(t, "vnet1")
-	enslave(t, p.index, br)
-	enslave(t, q.index, br)
-	f := follow(t, Options{})
-	for _, index := range []int{p.index, q.index} {
-		f.wantPort("the tap forwards", index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
-	}
+	br, p, q, _ := twoTaps(t)
 	const bound = 50
 	m := open(t, Options{PerPort: bound})
 	check := func(when string, full ...int) {
@@ -261,15 +253,7 @@ func TestRenewalWaitsForTheQueue(t *testing.T) {
 // of what the mirror has comes through all the same.
 func TestFloodIsDropped(t *testing.T) {
 	const bound, addresses = 50, 50_000
-	newNetns(t)
-	br := addBridge(t, "br0")
-	p, q := addTap(t, "vnet0"), addTap(t, "vnet1")
-	enslave(t, p.index, br)
-	enslave(t, q.index, br)
-	f := follow(t, Options{})
-	for _, index := range []int{p.index, q.index} {
-		f.wantPort("the tap forwards", index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
-	}
+	br, p, q, _ := twoTaps(t)
 	m := open(t, Options{PerPort: bound})
 	at := func(n int) int { return m.FDB[vswitch.FDBKey{Bridge: br, MAC: mac(n)}].Port }
 	for n := range bound {

@@ -56,13 +56,7 @@ func readAll(t *testing.T, m *Mirror) (batches []Batch, changes []Change) {
 }
 
 func TestOverflow(t *testing.T) {
-	newNetns(t)
-	br := addBridge(t, "br0")
-	p, q := addTap(t, "vnet0"), addTap(t, "vnet1")
-	enslave(t, p.index, br)
-	enslave(t, q.index, br)
-	f := follow(t, Options{})
-	f.wantPort("the tap forwards", p.index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
+	_, p, q, f := twoTaps(t)
 	f.wantPort("the other too", q.index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
 
 	o := Options{ReceiveBuffer: 4096}
@@ -111,12 +105,8 @@ func TestOverflow(t *testing.T) {
 
 // A flood of addresses comes in batches of bounded size, and none gets lost.
 func TestFlood(t *testing.T) {
-	newNetns(t)
-	br := addBridge(t, "br0")
-	p := addTap(t, "vnet0")
-	enslave(t, p.index, br)
-	f := follow(t, Options{})
-	f.wantPort("the tap forwards", p.index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
+	_, taps, _ := forwarding(t, 1)
+	p := taps[0]
 	m := open(t, Options{})
 	addEntries(t, p.index, maxBatch+100)
 	batches, changes := readAll(t, m)
@@ -378,12 +368,8 @@ func randomOperation(t *testing.T, r *rand.Rand) {
 // of it holds.
 func BenchmarkResync(b *testing.B) {
 	const n = 32768
-	newNetns(b)
-	br := addBridge(b, "br0")
-	p := addTap(b, "vnet0")
-	enslave(b, p.index, br)
-	f := follow(b, Options{})
-	f.wantPort("the tap forwards", p.index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
+	_, taps, _ := forwarding(b, 1)
+	p := taps[0]
 	addEntries(b, p.index, n)
 	heap := func() uint64 {
 		runtime.GC()

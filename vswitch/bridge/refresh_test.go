@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -12,18 +13,25 @@ import (
 	"github.com/tapswitch/tapswitch/vswitch"
 )
 
-// twoTaps makes a bridge with two taps that forward.
-func twoTaps(t *testing.T) (br int, p, q tap, f *follower) {
+// forwarding makes a bridge with taps vnet0 and so on that forward, and who follows it.
+func forwarding(t testing.TB, n int) (br int, taps []tap, f *follower) {
 	t.Helper()
 	newNetns(t)
 	f = follow(t, Options{})
 	br = addBridge(t, "br0")
-	p, q = addTap(t, "vnet0"), addTap(t, "vnet1")
-	for _, x := range []tap{p, q} {
-		enslave(t, x.index, br)
-		f.wantPort("the tap forwards", x.index, func(p vswitch.Port) bool { return p.Up && p.STP == vswitch.STPForwarding })
+	for i := range n {
+		p := addTap(t, fmt.Sprintf("vnet%d", i))
+		enslave(t, p.index, br)
+		f.wantPort("the tap forwards", p.index, func(p vswitch.Port) bool { return p.Up && p.STP == vswitch.STPForwarding })
+		taps = append(taps, p)
 	}
-	return br, p, q, f
+	return br, taps, f
+}
+
+func twoTaps(t *testing.T) (br int, p, q tap, f *follower) {
+	t.Helper()
+	br, taps, f := forwarding(t, 2)
+	return br, taps[0], taps[1], f
 }
 
 func TestRefreshKeepsEntries(t *testing.T) {

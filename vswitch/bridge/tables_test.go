@@ -83,12 +83,8 @@ func TestLookWithoutTime(t *testing.T) {
 // guest adds.
 func TestFullPortKeepsItsEntries(t *testing.T) {
 	const bound = 50
-	newNetns(t)
-	br := addBridge(t, "br0")
-	p := addTap(t, "vnet0")
-	enslave(t, p.index, br)
-	f := follow(t, Options{})
-	f.wantPort("the tap forwards", p.index, func(p vswitch.Port) bool { return p.STP == vswitch.STPForwarding })
+	br, taps, _ := forwarding(t, 1)
+	p := taps[0]
 	m := open(t, Options{PerPort: bound})
 	for n := range 500 {
 		p.send(t, mac(n))
